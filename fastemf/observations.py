@@ -1,0 +1,339 @@
+"""The observed entries, by row and by column: the one place that understands input formats.
+
+What counts as observed: every stored entry of a sparse matrix, zeros included;
+everything but NaN in a dense array; everything unmasked in a masked one; every
+triplet. Repeated (row, column) pairs stay separate observations, in the order
+given.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fastemf.entry_kernels import group
+from fastemf.validation import check_dtype, check_indices, check_integer
+
+__all__ = ["Observations", "Side", "observe"]
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Entries grouped by row (or, for the other side, by column).
+
+    Attributes
+    ----------
+    indptr : int64 array, length groups + 1
+    indices : int32 or int64 array, the index on the other side
+    values : float32 or float64 array
+    weights : array of the same dtype, empty where every weight is one
+    mass : float64 array, summed weight of each group (its count without weights)
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any]
+    mass: NDArray[np.float64]
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """The group of each entry."""
+        groups = np.arange(self.indptr.size - 1, dtype=self.indices.dtype)
+        return np.repeat(groups, np.diff(self.indptr))
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """All observed entries of an (m, n) matrix, by row and by column."""
+
+    shape: tuple[int, int]
+    by_row: Side
+    by_col: Side
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return int(self.by_row.values.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The float type everything is computed in."""
+        return self.by_row.values.dtype
+
+    @property
+    def mass(self) -> float:
+        """Summed weights: the number of observations where there are none."""
+        return float(np.sum(self.by_row.mass))
+
+    def sum_of_squares(self) -> float:
+        """Σ v b², in float64."""
+        b = self.by_row.values.astype(np.float64)
+        v = self.by_row.weights
+        return float(np.sum(b * b * v)) if v.size else float(np.sum(b * b))
+
+
+class _Triplets(NamedTuple):
+    """Input in one common form; exactly one of `rows`, `indptr` is there for a row-grouped input."""
+
+    shape: tuple[int, int]
+    rows: NDArray[Any]
+    cols: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any] | None
+
+
+def observe(R: Any, *, weights: Any = None, shape: Any = None) -> Observations:
+    """Group the observed entries of `R` by row and by column, in linear time.
+
+    Parameters
+    ----------
+    R
+        A scipy sparse matrix or array of any format, a dense array with NaN for
+        missing, a masked array, a tuple ``(rows, cols, values)``, or an
+        `Observations` (returned as it is).
+    weights
+        Positive weight of each observation in the form of `R`: for triplets and
+        for CSR, CSC and COO one number per stored entry; for any sparse `R` a
+        sparse matrix with the same stored entries; for a dense `R` an array of
+        its shape.
+    shape
+        Rows and columns, for triplets; the default is the largest index + 1.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        With the parameter, the rule and the value received; a value that is not
+        finite is named by its row and column.
+    """
+    if isinstance(R, Observations):
+        if weights is not None:
+            raise ValueError("weights belong to the data: observations that are built have theirs")
+        _check_same_shape(shape, R.shape)
+        return R
+    if sp.issparse(R):
+        found = _from_sparse(R, weights)
+    elif isinstance(R, tuple):
+        found = _from_triplets(R, weights, shape)
+    else:
+        found = _from_dense(R, weights)
+    _check_same_shape(shape, found.shape)
+    return _build(found)
+
+
+# --- input formats -------------------------------------------------------------------------
+
+
+def _from_sparse(R: Any, weights: Any) -> _Triplets:
+    if R.ndim != 2:
+        raise ValueError(f"R must have two dimensions, got shape {R.shape}")
+    check_dtype(R.dtype, "R")
+    rows, cols, values = _stored_entries(R)
+    v = None
+    if sp.issparse(weights):
+        check_dtype(weights.dtype, "weights")
+        if weights.shape != R.shape:
+            raise ValueError(f"weights must have the shape of R, {R.shape}, got {weights.shape}")
+        v_rows, v_cols, v = _stored_entries(weights)
+        if not (np.array_equal(v_rows, rows) and np.array_equal(v_cols, cols)):
+            raise ValueError(
+                "weights must store exactly the entries that R stores, in the same order; "
+                f"got {v.size} stored weights for {values.size} stored values"
+            )
+    elif weights is not None:
+        if R.format not in ("csr", "csc", "coo"):
+            raise TypeError(
+                f"weights for a sparse R in {R.format} format must be a sparse matrix with the "
+                "same stored entries (or convert R to CSR, CSC or COO)"
+            )
+        v = _flat_weights(weights, values.size)
+    return _Triplets(tuple(map(int, R.shape)), rows, cols, values, v)
+
+
+def _stored_entries(R: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Rows, columns and values as stored: scipy would sum repeats and drop some zeros."""
+    if R.format == "dia":
+        parts = []
+        for offset, diagonal in zip(R.offsets, R.data, strict=True):
+            start = max(0, int(offset))
+            cols = np.arange(start, max(start, min(R.shape[1], R.shape[0] + offset, diagonal.size)))
+            parts.append((cols - offset, cols, diagonal[cols]))
+        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        return (joined[0], joined[1], joined[2]) if parts else _stored_entries(R.tocoo())
+    if R.format in ("csr", "csc"):
+        _check_compressed(R)
+        n = R.shape[0] if R.format == "csr" else R.shape[1]
+        size = int(R.indptr[-1])
+        keys = np.repeat(np.arange(n, dtype=R.indices.dtype), np.diff(R.indptr))
+        others = R.indices[:size]
+        rows, cols = (keys, others) if R.format == "csr" else (others, keys)
+        return rows, cols, R.data[:size]
+    coo = R if R.format == "coo" else R.tocoo(copy=False)
+    return coo.row, coo.col, coo.data
+
+
+def _check_compressed(R: Any) -> None:
+    """scipy trusts its own index arrays; a kernel that follows a wrong one reads foreign memory."""
+    n = R.shape[0] if R.format == "csr" else R.shape[1]
+    indptr = np.asarray(R.indptr)
+    if indptr.size != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError(
+            f"R.indptr must start at 0, never fall and have length {n + 1}; R is corrupt"
+        )
+    if indptr[-1] > min(R.indices.size, R.data.size):
+        raise ValueError(
+            f"R.indptr ends at {indptr[-1]}, beyond its {R.data.size} stored values; R is corrupt"
+        )
+
+
+def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Triplets:
+    if len(R) != 3:
+        raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items")
+    values = np.asarray(R[2])
+    check_dtype(values.dtype, "values")
+    m, n = (None, None) if shape is None else _check_shape(shape)
+    rows = check_indices(R[0], "rows", m)
+    cols = check_indices(R[1], "cols", n)
+    if not rows.ndim == cols.ndim == values.ndim == 1 or not rows.size == cols.size == values.size:
+        raise ValueError(
+            "rows, cols and values must be one-dimensional and of equal length, got shapes "
+            f"{rows.shape}, {cols.shape} and {values.shape}"
+        )
+    if values.size == 0:
+        raise ValueError("R must hold at least one observation, got none")
+    if m is None or n is None:
+        m, n = int(rows.max()) + 1, int(cols.max()) + 1
+    v = None if weights is None else _flat_weights(weights, values.size)
+    return _Triplets((m, n), rows, cols, values, v)
+
+
+def _from_dense(R: Any, weights: Any) -> _Triplets:
+    array = R if isinstance(R, np.ma.MaskedArray) else np.asarray(R)
+    check_dtype(array.dtype, "R")
+    if array.ndim != 2:
+        raise ValueError(f"R must have two dimensions, got shape {array.shape}")
+    values = np.asarray(array)
+    if isinstance(array, np.ma.MaskedArray):
+        observed = ~np.ma.getmaskarray(array)
+    else:
+        observed = ~np.isnan(values)
+    rows, cols = np.nonzero(observed)
+    v = None
+    if weights is not None:
+        if sp.issparse(weights):
+            raise TypeError("weights for a dense R must be an array of its shape, got a sparse one")
+        v = np.asarray(weights)
+        check_dtype(v.dtype, "weights")
+        if v.shape != values.shape:
+            raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
+        v = v[rows, cols]
+    return _Triplets(values.shape, rows, cols, values[rows, cols], v)
+
+
+def _flat_weights(weights: Any, size: int) -> NDArray[Any]:
+    v = np.asarray(weights)
+    check_dtype(v.dtype, "weights")
+    if v.shape != (size,):
+        raise ValueError(f"weights must be one per observation, shape ({size},), got {v.shape}")
+    return v
+
+
+def _check_shape(shape: Any) -> tuple[int, int]:
+    try:
+        m, n = shape
+    except (TypeError, ValueError):
+        raise ValueError(f"shape must be (rows, columns), got {shape!r}") from None
+    return check_integer(m, "shape[0]", minimum=1), check_integer(n, "shape[1]", minimum=1)
+
+
+def _check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
+    if shape is not None and _check_shape(shape) != actual:
+        raise ValueError(f"shape must be that of R, {actual}, got {tuple(shape)}")
+
+
+# --- the frozen structure ------------------------------------------------------------------
+
+
+def _build(found: _Triplets) -> Observations:
+    (m, n), rows, cols, values, weights = found
+    if values.size == 0:
+        raise ValueError(
+            f"R must hold at least one observation, got none (shape {found.shape}): "
+            "in a sparse R every stored entry is one, in a dense R everything but NaN"
+        )
+    dtype = check_dtype(values.dtype, "R")
+    index = np.dtype(np.int32 if max(m, n) <= np.iinfo(np.int32).max else np.int64)
+    # Indices of a scipy matrix are trusted by scipy alone.
+    rows = check_indices(rows, "row indices", m)
+    cols = check_indices(cols, "column indices", n)
+    _check_values(values, rows, cols, dtype)
+    if weights is None:
+        v = np.empty(0, dtype)
+    else:
+        _check_weights(weights, rows, cols)
+        v = np.ascontiguousarray(weights, dtype)
+    b = np.ascontiguousarray(values, dtype)
+    rows = np.ascontiguousarray(rows, index)
+    cols = np.ascontiguousarray(cols, index)
+    return Observations((m, n), _side(rows, cols, b, v, m), _side(cols, rows, b, v, n))
+
+
+def _side(
+    keys: NDArray[Any], others: NDArray[Any], values: NDArray[Any], weights: NDArray[Any], n: int
+) -> Side:
+    indptr = np.zeros(n + 1, np.int64)
+    grouped = np.empty_like(others), np.empty_like(values), np.empty_like(weights)
+    # Kernels compile once per combination of types, and read-only is a type of its own.
+    given = (np.require(array, requirements="W") for array in (keys, others, values, weights))
+    group(*given, indptr, *grouped)
+    if weights.size:
+        mass = np.bincount(keys, weights=weights, minlength=n)
+    else:
+        mass = np.diff(indptr).astype(np.float64)
+    return Side(indptr, *grouped, mass)
+
+
+def _check_values(
+    values: NDArray[Any], rows: NDArray[Any], cols: NDArray[Any], dtype: np.dtype[Any]
+) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        first = int(np.argmin(finite))
+        raise ValueError(
+            f"R must be finite where it is observed, got {values[first]} at row {rows[first]}, "
+            f"column {cols[first]}; leave a missing entry out of a sparse R"
+        )
+    size = np.abs(values.astype(dtype, copy=False))
+    first = int(np.argmax(size))
+    limits = np.finfo(dtype)
+    if size[first] > 0 and not np.sqrt(limits.tiny) < size[first] < np.sqrt(limits.max):
+        raise ValueError(
+            f"R is too {'large' if size[first] > 1 else 'small'} for {dtype}: the squares of its "
+            f"values must neither overflow nor vanish, and the largest is {values[first]} at row "
+            f"{rows[first]}, column {cols[first]}; rescale R"
+            + (" or pass float64" if dtype == np.float32 else "")
+        )
+    zeros = int(np.count_nonzero(values == 0))
+    if 2 * zeros > values.size:
+        warnings.warn(
+            f"{zeros} of {values.size} observations are zero. Stored zeros count as observed; "
+            "if they mean missing, leave them out (R.eliminate_zeros() for a sparse R, NaN in a "
+            "dense one)",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _check_weights(weights: NDArray[Any], rows: NDArray[Any], cols: NDArray[Any]) -> None:
+    right = np.isfinite(weights) & (weights > 0)
+    if not right.all():
+        first = int(np.argmin(right))
+        raise ValueError(
+            f"weights must be finite and positive, got {weights[first]} at row {rows[first]}, "
+            f"column {cols[first]}; leave an observation of weight zero out"
+        )

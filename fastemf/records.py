@@ -1,0 +1,80 @@
+"""What a fit writes down: the ridge in force, a half-sweep's outcome, one record per sweep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+__all__ = ["HalfSweep", "Ridge", "SweepRecord"]
+
+
+class Ridge(NamedTuple):
+    """Ridge on the factors (λ) and on the intercepts (λ₀)."""
+
+    factors: float
+    intercepts: float
+
+
+@dataclass(frozen=True, eq=False)
+class HalfSweep:
+    """One side solved given the other, and what that took."""
+
+    factor: NDArray[Any]
+    above: float  # Σ v r² over residuals >= 0
+    below: float  # Σ v r² over residuals < 0
+    gradient: float  # norm of the gradient before the solve
+    inner_iterations: int
+    sign_flips: int
+    line_searches: int
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRecord:
+    """One sweep: the Y step, then the X step.
+
+    ``objective`` is F = loss + penalty at this record's ``reg``.
+
+    Attributes
+    ----------
+    sweep : int
+        Number of the sweep, from 1; rejected ones count.
+    objective, loss, penalty : float
+        F after the sweep and its parts, in squared units of the data.
+    reg : float
+        λ in force during this sweep.
+    relative_decrease : float
+        (F before − F after) / F before, both at this sweep's ridge.
+    gradient_norm : float
+        Norm of the gradient of F that the two half-steps met before they solved.
+    sign_flips : int
+        Observations whose weight changed, summed over the Newton iterations.
+    inner_iterations : float
+        Newton iterations per row or column, on average.
+    line_searches : int
+        Newton steps that had to be shortened or lengthened.
+    extrapolation : float
+        Momentum's step β; 0 for a plain sweep.
+    accepted : bool
+        False where the extrapolation raised F and was undone.
+    restarts : int
+        Rejected sweeps so far.
+    seconds : float
+        Wall time of the sweep.
+    """
+
+    sweep: int
+    objective: float
+    loss: float
+    penalty: float
+    reg: float
+    relative_decrease: float
+    gradient_norm: float
+    sign_flips: int
+    inner_iterations: float
+    line_searches: int
+    extrapolation: float
+    accepted: bool
+    restarts: int
+    seconds: float

@@ -1,0 +1,118 @@
+"""How the ridge is chosen and how it moves during a fit.
+
+All three schedules answer the same questions: which `ridge` is in force, and
+is it `settled` (may the fit stop)? `begin` sees the start, `advance` every
+accepted sweep.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.records import Ridge
+
+__all__ = ["AnnealedRidge", "FixedRidge", "NoiseRidge", "RidgeSchedule"]
+
+
+class RidgeSchedule(Protocol):
+    """A ridge that may move between sweeps, never within one."""
+
+    ridge: Ridge
+    settled: bool
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """Choose the first ridge from the start and its residuals' root mean square."""
+
+    def advance(self, rms: float) -> None:
+        """Choose the next ridge from an accepted sweep's residuals."""
+
+
+def asymmetry(omega: float) -> float:
+    """4 ω (1 − ω): keeps one ridge right for all levels (a weight is about half of it)."""
+    return 4 * omega * (1 - omega)
+
+
+class FixedRidge:
+    """A number the user gave; 0 leaves the intercepts free too."""
+
+    settled = True
+
+    def __init__(self, reg: float, omega: float) -> None:
+        self.ridge = Ridge(reg, asymmetry(omega) if reg > 0 else 0.0)
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """Nothing depends on the start."""
+
+    def advance(self, rms: float) -> None:
+        """Nothing moves."""
+
+
+class AnnealedRidge:
+    """A ridge that falls in stages to exactly 0.
+
+    Stage s has λ = δ_s · 2ω(1 − ω) · (typical squared factor entry), so that a
+    row's ridge is about δ_s of the mean diagonal of its normal equations.
+    """
+
+    STAGES = (1e-2, 1e-3, 1e-4)
+    SWEEPS = 8
+
+    def __init__(self, omega: float) -> None:
+        self._omega = omega
+        self._unit = 0.0
+        self._sweeps = 0
+        self.ridge = Ridge(0.0, 0.0)
+        self.settled = False
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """Measure the factors once; the stages are relative to that."""
+        squares = np.mean(np.square(X, dtype=float)) * np.mean(np.square(Y, dtype=float))
+        self._unit = 0.5 * asymmetry(self._omega) * float(np.sqrt(squares))
+        self._set()
+
+    def advance(self, rms: float) -> None:
+        """Count the sweep."""
+        self._sweeps += 1
+        self._set()
+
+    def _set(self) -> None:
+        stage = self._sweeps // self.SWEEPS
+        self.settled = stage >= len(self.STAGES)
+        share = 0.0 if self.settled else self.STAGES[stage]
+        self.ridge = Ridge(share * self._unit, share * asymmetry(self._omega))
+
+
+class NoiseRidge:
+    """λ = c · RMS(r) / sqrt(1 − min(dof/p, 0.9)) · 4ω(1 − ω): as large as the noise.
+
+    The residuals, corrected for the degrees of freedom the fit has spent, say
+    how noisy the data are; noiseless data drive λ to 0 and are recovered exactly.
+    """
+
+    FROZEN_BELOW = 0.01  # relative change of λ after a sweep
+
+    def __init__(self, factor: float, omega: float, dof: float, mass: float, rms: float) -> None:
+        spent = min(dof / mass, 0.9)
+        self._per_rms = factor * asymmetry(omega) / np.sqrt(1 - spent)
+        self._data_rms = rms
+        self._intercepts = asymmetry(omega)
+        self.ridge = Ridge(0.0, self._intercepts)
+        self.settled = False
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """A rescaled spectral start may overshoot the data themselves."""
+        self._set(min(rms, self._data_rms))
+
+    def advance(self, rms: float) -> None:
+        """Follow the residuals until they hardly move, then freeze."""
+        if self.settled:
+            return
+        before = self.ridge.factors
+        self._set(rms)
+        self.settled = abs(self.ridge.factors - before) <= self.FROZEN_BELOW * before
+
+    def _set(self, rms: float) -> None:
+        self.ridge = Ridge(self._per_rms * rms, self._intercepts)

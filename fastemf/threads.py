@@ -1,0 +1,77 @@
+"""Threads: the only file that touches Numba's thread settings.
+
+Three facts shape it. On the `workqueue` layer two Python threads that launch a
+parallel kernel at once abort the process. A child forked after a parallel
+launch dies in its first one. And `set_num_threads` is per Python thread. Hence
+one lock around every launch, and serial execution in such a child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from fastemf.validation import check_integer
+
+_lock = threading.Lock()
+_launched = False  # a parallel kernel ran in this process: its thread pool exists
+_serial = False  # forked from such a process: the pool is gone
+
+
+def _after_fork() -> None:
+    global _lock, _serial
+    _lock = threading.Lock()  # the old one may be held by a thread that no longer exists
+    _serial = _launched
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def count_threads(n_jobs: Any) -> int:
+    """Threads meant by scikit-learn's `n_jobs`: -1 all, -2 all but one; at most what Numba has."""
+    available = int(numba.config.NUMBA_NUM_THREADS)
+    if n_jobs is None:
+        return 1
+    jobs = check_integer(n_jobs, "n_jobs", minimum=-available)
+    if jobs == 0:
+        raise ValueError("n_jobs must not be 0: give a number of threads, or -1 for all")
+    return min(jobs, available) if jobs > 0 else available + 1 + jobs
+
+
+def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], *args: Any) -> None:
+    """Run ``parallel(blocks, *args)``, or ``serial(first, last, *args)`` per block where threads die.
+
+    `kernels` is the pair (parallel, serial): the parallel one does nothing but
+    call the serial one on each block, so both give the same bits.
+    """
+    global _launched
+    parallel, serial = kernels
+    if _serial:
+        for first, last in pairwise(blocks):
+            serial(first, last, *args)
+        return
+    with _lock:
+        _launched = True
+        before = numba.get_num_threads()
+        numba.set_num_threads(n_threads)
+        try:
+            parallel(blocks, *args)
+        finally:
+            numba.set_num_threads(before)
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Dense algebra whose bits do not depend on the machine's BLAS threads."""
+    with threadpool_limits(1, user_api="blas"):
+        yield

@@ -1,0 +1,148 @@
+"""Checks that return the normalised value, or raise saying parameter, rule and value received."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "check_choice",
+    "check_dtype",
+    "check_factor",
+    "check_flag",
+    "check_indices",
+    "check_integer",
+    "check_level",
+    "check_number",
+    "check_rank",
+    "check_reg",
+    "check_rng",
+]
+
+
+def check_level(omega: Any) -> float:
+    """An expectile level in (0, 1)."""
+    if np.ndim(omega) > 0 or hasattr(omega, "tocsr"):
+        raise TypeError(
+            "omega must be one number in (0, 1), the expectile level; it is not the observed set "
+            "Omega (missing entries are those not stored in a sparse R, or NaN in a dense R); "
+            f"got {_describe(omega)}"
+        )
+    if isinstance(omega, (bool, np.bool_)) or not isinstance(omega, numbers.Real):
+        raise TypeError(f"omega must be a number in (0, 1), got {_describe(omega)}")
+    if not 0.0 < float(omega) < 1.0:
+        raise ValueError(f"omega must lie strictly between 0 and 1, got {omega!r}")
+    return float(omega)
+
+
+def check_integer(value: Any, name: str, *, minimum: int) -> int:
+    """An integer not below `minimum`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {_describe(value)}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+    return int(value)
+
+
+def check_rank(k: Any, shape: tuple[int, int]) -> int:
+    """A rank between 1 and the smaller dimension."""
+    k = check_integer(k, "k", minimum=1)
+    if k > min(shape):
+        raise ValueError(
+            f"k must be at most min(rows, columns) = {min(shape)} for a matrix of "
+            f"{shape[0]} rows and {shape[1]} columns, got {k}"
+        )
+    return int(k)
+
+
+def check_number(value: Any, name: str) -> float:
+    """A finite number >= 0."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {_describe(value)}")
+    if not 0.0 <= float(value) < np.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value!r}")
+    return float(value)
+
+
+def check_reg(reg: Any) -> float | Literal["auto"]:
+    """A ridge: ``"auto"`` or a number >= 0."""
+    if isinstance(reg, str):
+        if reg == "auto":
+            return "auto"
+        raise ValueError(f'reg must be "auto" or a number >= 0, got {reg!r}')
+    return check_number(reg, "reg")
+
+
+def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
+    """One of a few words."""
+    if not isinstance(value, str) or value not in choices:
+        words = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {words}, got {value!r}")
+    return value
+
+
+def check_flag(value: Any, name: str) -> bool:
+    """True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {_describe(value)}")
+    return bool(value)
+
+
+def check_rng(random_state: Any) -> np.random.Generator:
+    """One generator from a seed, a generator, or None for fresh entropy."""
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            "random_state must be None, a non-negative integer or a numpy Generator, "
+            f"got {_describe(random_state)}"
+        ) from None
+
+
+def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
+    """The float dtype in which data of `dtype` are computed: float32 stays, the rest is float64."""
+    if dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}")
+    is_single = dtype.kind == "f" and dtype.itemsize == 4
+    return np.dtype(np.float32) if is_single else np.dtype(np.float64)
+
+
+def check_indices(indices: Any, name: str, size: int | None) -> NDArray[np.int64]:
+    """Non-negative integers (below `size` unless that is None), widened to int64."""
+    array = np.asarray(indices)
+    if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
+    if array.size:
+        lowest, highest = int(array.min()), int(array.max())
+        if lowest < 0:
+            raise IndexError(f"{name} must not be negative, got {lowest}")
+        if size is not None and highest >= size:
+            raise IndexError(f"{name} must be below {size}, got {highest}")
+        if highest > np.iinfo(np.int64).max:
+            raise IndexError(f"{name} must fit into 64-bit integers, got {highest}")
+    return array.astype(np.int64, copy=False)
+
+
+def check_factor(factor: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float64]:
+    """A finite real matrix of the given shape."""
+    array = np.asarray(factor)
+    check_dtype(array.dtype, name)
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+    if not np.isfinite(array).all():
+        row, col = np.argwhere(~np.isfinite(array))[0]
+        raise ValueError(f"{name} must be finite, got {array[row, col]} at ({row}, {col})")
+    return array.astype(np.float64)
+
+
+def _describe(value: Any) -> str:
+    """What was received, short enough for a message."""
+    if hasattr(value, "shape") and np.ndim(value) > 0:
+        return f"{type(value).__name__} of shape {value.shape}"
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
