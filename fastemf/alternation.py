@@ -30,9 +30,7 @@ class Engine(Protocol):
     data_rms: float  # root mean square of the observations
     eps: float  # rounding unit of the data's dtype
 
-    def solve(
-        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge
-    ) -> HalfSweep:
+    def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
         """Best rows (axis 0) or columns (axis 1) given the other factor."""
 
     def evaluate(self, X: NDArray[Any], Y: NDArray[Any]) -> HalfSweep:
@@ -50,7 +48,7 @@ class Outcome(NamedTuple):
 
     X: NDArray[Any]
     Y: NDArray[Any]
-    reg: float
+    ridge: Ridge  # of the last sweep
     history: tuple[SweepRecord, ...]
     converged: bool
     stopped: bool  # by the callback
@@ -102,7 +100,9 @@ class Alternation:
             beta = 0.0
             if self.momentum and len(history) >= PLAIN_SWEEPS and accepted_since and not fast:
                 beta = (accepted_since - 1) / (accepted_since + 2)
-            base = point.X if beta == 0 else point.X + point.X.dtype.type(beta) * (point.X - previous)
+            base = (
+                point.X if beta == 0 else point.X + point.X.dtype.type(beta) * (point.X - previous)
+            )
 
             half_Y = engine.solve(1, point.Y, base, ridge)
             Y = engine.orthonormal(half_Y.factor) if self.orthogonalize else half_Y.factor
@@ -147,13 +147,9 @@ class Alternation:
             if self.orthogonalize and not (converged or stopped or len(history) == self.max_iter):
                 point.X = engine.orthonormal(point.X)
 
-        return Outcome(
-            point.X, point.Y, history[-1].reg, tuple(history), converged, stopped
-        )
+        return Outcome(point.X, point.Y, ridge, tuple(history), converged, stopped)
 
     @staticmethod
-    def _point(
-        engine: Engine, X: NDArray[Any], Y: NDArray[Any], half: HalfSweep
-    ) -> _Point:
+    def _point(engine: Engine, X: NDArray[Any], Y: NDArray[Any], half: HalfSweep) -> _Point:
         loss = engine.omega * half.above + (1 - engine.omega) * half.below
         return _Point(X, Y, loss, float(np.sqrt((half.above + half.below) / engine.mass)))

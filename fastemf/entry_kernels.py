@@ -7,6 +7,7 @@ from numba import prange
 
 from fastemf.jit import kernel
 
+
 @kernel()
 def group(keys, others, values, weights, indptr, out_others, out_values, out_weights):
     """Stable counting sort: entries by key, in their given order within a key.
@@ -62,7 +63,7 @@ def _rows_times(first, last, indptr, indices, values, weights, dense, out):
 
 @kernel(parallel=True)
 def times(blocks, indptr, indices, values, weights, dense, out):
-    """out = S dense, where S sums the (weighted) entries of each cell and is zero elsewhere."""
+    """Out = S dense, where S sums the (weighted) entries of each cell and is zero elsewhere."""
     for b in prange(blocks.size - 1):
         _rows_times(blocks[b], blocks[b + 1], indptr, indices, values, weights, dense, out)
 

@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.entry_kernels import TIMES
+from fastemf.factorization import Factorization
 from fastemf.observations import Observations, Side
 from fastemf.records import Ridge
+from fastemf.ridge import asymmetry
 from fastemf.sweep import CompletionEngine, balanced
 from fastemf.threads import launch, single_threaded_blas
+from fastemf.validation import check_factor
 
-__all__ = ["intercept_start", "random_start", "spectral_start"]
+__all__ = ["starting_factors"]
 
 OVERSAMPLING = 10
 POWER_ITERATIONS = 4
@@ -22,7 +25,74 @@ INTERCEPT_SWEEPS = 5
 Factors = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
-def spectral_start(
+def starting_factors(
+    init: Any,
+    engine: CompletionEngine,
+    observations: Observations,
+    k: int,
+    level: float | None,
+    rng: np.random.Generator,
+    n_threads: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Factors to start from, with the intercepts as last column where `level` is given."""
+    m, n = observations.shape
+    a, c = np.zeros((m, 1)), np.zeros((n, 1))
+    if isinstance(init, Factorization):
+        X, Y, a, c = _grown(init, observations.shape, k, level, rng)
+    elif isinstance(init, tuple):
+        if len(init) != 2:
+            raise ValueError(f"init as a tuple must be the pair (X, Y), got {len(init)} items")
+        X = check_factor(init[0], "init[0]", (m, k))
+        Y = check_factor(init[1], "init[1]", (n, k))
+    elif isinstance(init, str) and init in ("spectral", "random"):
+        if level is not None:
+            a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
+        if init == "spectral":
+            offsets = None if level is None else (level + a[:, 0], c[:, 0])
+            X, Y = _spectral_start(observations, k, rng, n_threads, offsets)
+        else:
+            X, Y = _random_start(observations, k, rng)
+    else:
+        raise ValueError(
+            f'init must be "spectral", "random", a pair (X, Y) or a Factorization, got {init!r}'
+        )
+    if level is not None:
+        X, Y = np.hstack([X, a]), np.hstack([Y, c])
+    dtype = observations.dtype
+    return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
+
+
+def _grown(
+    fit: Factorization,
+    shape: tuple[int, int],
+    k: int,
+    level: float | None,
+    rng: np.random.Generator,
+) -> tuple[NDArray[np.float64], ...]:
+    """An earlier fit's factors and intercepts, with small random rows where the matrix grew."""
+    if fit.k != k:
+        raise ValueError(f"init has rank {fit.k}, k is {k}; they must be equal")
+    if fit.shape[0] > shape[0] or fit.shape[1] > shape[1]:
+        raise ValueError(f"init has shape {fit.shape}, larger than the data's {shape}")
+    if level is None and fit.row_intercepts is not None:
+        raise ValueError("init has intercepts; pass intercepts=True to start from it")
+    parts: list[NDArray[np.float64]] = []
+    for factor, size in zip((fit.X, fit.Y), shape, strict=True):
+        # Not zero: a cell that is new in both directions would stay zero for ever.
+        small = 1e-2 * np.sqrt(np.mean(np.square(factor, dtype=np.float64)))
+        fresh = small * rng.standard_normal((size - factor.shape[0], k))
+        parts.append(np.vstack([factor, fresh]))
+    for intercepts, size in zip((fit.row_intercepts, fit.col_intercepts), shape, strict=True):
+        column = np.zeros((size, 1))
+        if intercepts is not None:
+            column[: intercepts.size, 0] = intercepts
+        parts.append(column)
+    if level is not None:
+        parts[2][: fit.shape[0]] += fit.mu - level
+    return tuple(parts)
+
+
+def _spectral_start(
     observations: Observations,
     k: int,
     rng: np.random.Generator,
@@ -66,7 +136,7 @@ def spectral_start(
     return X, Y
 
 
-def random_start(observations: Observations, k: int, rng: np.random.Generator) -> Factors:
+def _random_start(observations: Observations, k: int, rng: np.random.Generator) -> Factors:
     """Normal factors whose product has about the data's root mean square."""
     m, n = observations.shape
     rms = np.sqrt(observations.sum_of_squares() / observations.mass)
@@ -74,7 +144,7 @@ def random_start(observations: Observations, k: int, rng: np.random.Generator) -
     return size * rng.standard_normal((m, k)), size * rng.standard_normal((n, k))
 
 
-def intercept_start(engine: CompletionEngine, observations: Observations, ridge: Ridge) -> Factors:
+def _intercept_start(engine: CompletionEngine, observations: Observations, ridge: Ridge) -> Factors:
     """Row and column intercepts fitted without factors, as (m, 1) and (n, 1)."""
     m, n = observations.shape
     rows = np.zeros((m, 1), observations.dtype)
@@ -91,7 +161,8 @@ def _values_left(
     if intercepts is None:
         return side.values
     this, other = intercepts
-    return side.values - (this[side.keys] + other[side.indices])
+    left: NDArray[np.float64] = side.values - (this[side.keys] + other[side.indices])
+    return left
 
 
 def _times(

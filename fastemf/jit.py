@@ -22,7 +22,12 @@ def kernel(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile on first call, cached on disk where the disk lets us."""
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
-        flags = {"parallel": parallel, "fastmath": FASTMATH, "nogil": True, "error_model": "numpy"}
+        flags: dict[str, Any] = {
+            "parallel": parallel,
+            "fastmath": FASTMATH,
+            "nogil": True,
+            "error_model": "numpy",
+        }
         try:
             return numba.njit(cache=True, **flags)(function)
         except RuntimeError:  # read-only install and no writable home

@@ -108,7 +108,9 @@ def _chunk_pack(indices, first, count, other, pack):
 def _chunk_times(pack, x, count, out, base):
     """out[base:base+count] = B x, four latent dimensions a pass."""
     for o in range(count):
-        out[base + o] = x[0] * pack[0, o] + x[1] * pack[1, o] + x[2] * pack[2, o] + x[3] * pack[3, o]
+        out[base + o] = (
+            x[0] * pack[0, o] + x[1] * pack[1, o] + x[2] * pack[2, o] + x[3] * pack[3, o]
+        )
     for a in range(4, x.size, 4):
         x0, x1, x2, x3 = x[a], x[a + 1], x[a + 2], x[a + 3]
         for o in range(count):
@@ -119,7 +121,7 @@ def _chunk_times(pack, x, count, out, base):
 
 @kernel()
 def _chunk_gradient(pack, w, r, base, count, g):
-    """g += Bᵀ (v w r), four dot products at once."""
+    """G += Bᵀ (v w r), four dot products at once."""
     zero = g.dtype.type(0)
     for a in range(0, g.size, 4):
         s0 = s1 = s2 = s3 = zero
@@ -425,7 +427,7 @@ def _row_line_search(scratch, d, upper, lower, eps):
 
 @kernel()
 def _row_change(lo, hi, indices, other, scratch):
-    """s = B p: how the residuals fall along the direction."""
+    """S = B p: how the residuals fall along the direction."""
     resident = hi - lo <= CHUNK * SLOTS
     for base in range(0, hi - lo, CHUNK):
         count = min(CHUNK, hi - lo - base)
@@ -437,7 +439,7 @@ def _row_change(lo, hi, indices, other, scratch):
 
 @kernel()
 def _row_move(scratch, d, step, upper, lower):
-    """x += step·p, r −= step·s; s becomes the change of the weights; returns how many changed."""
+    """X += step·p, r −= step·s; s becomes the change of the weights; returns how many changed."""
     v, r, s = scratch.v, scratch.r, scratch.s
     flips = 0
     for a in range(scratch.ridge.size):

@@ -30,9 +30,7 @@ def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
     return np.where(np.asarray(residuals) >= 0, omega, 1.0 - omega)
 
 
-def expectile_loss(
-    residuals: ArrayLike, omega: float, weights: ArrayLike | None = None
-) -> float:
+def expectile_loss(residuals: ArrayLike, omega: float, weights: ArrayLike | None = None) -> float:
     """Sum of ``v * |omega - 1(r < 0)| * r**2`` over the residuals.
 
     Examples

@@ -8,7 +8,6 @@ given.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from fastemf.entry_kernels import group
 from fastemf.validation import check_dtype, check_indices, check_integer
+from fastemf.warn import warn
 
 __all__ = ["Observations", "Side", "observe"]
 
@@ -79,7 +79,7 @@ class Observations:
 
 
 class _Triplets(NamedTuple):
-    """Input in one common form; exactly one of `rows`, `indptr` is there for a row-grouped input."""
+    """Any input in one common form, entries in the order given."""
 
     shape: tuple[int, int]
     rows: NDArray[Any]
@@ -152,7 +152,7 @@ def _from_sparse(R: Any, weights: Any) -> _Triplets:
                 "same stored entries (or convert R to CSR, CSC or COO)"
             )
         v = _flat_weights(weights, values.size)
-    return _Triplets(tuple(map(int, R.shape)), rows, cols, values, v)
+    return _Triplets((int(R.shape[0]), int(R.shape[1])), rows, cols, values, v)
 
 
 def _stored_entries(R: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -178,7 +178,7 @@ def _stored_entries(R: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
 
 
 def _check_compressed(R: Any) -> None:
-    """scipy trusts its own index arrays; a kernel that follows a wrong one reads foreign memory."""
+    """Scipy trusts its own index arrays; a kernel that follows a wrong one reads foreign memory."""
     n = R.shape[0] if R.format == "csr" else R.shape[1]
     indptr = np.asarray(R.indptr)
     if indptr.size != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
@@ -287,15 +287,15 @@ def _side(
     keys: NDArray[Any], others: NDArray[Any], values: NDArray[Any], weights: NDArray[Any], n: int
 ) -> Side:
     indptr = np.zeros(n + 1, np.int64)
-    grouped = np.empty_like(others), np.empty_like(values), np.empty_like(weights)
     # Kernels compile once per combination of types, and read-only is a type of its own.
     given = (np.require(array, requirements="W") for array in (keys, others, values, weights))
-    group(*given, indptr, *grouped)
+    indices, b, v = np.empty_like(others), np.empty_like(values), np.empty_like(weights)
+    group(*given, indptr, indices, b, v)
     if weights.size:
         mass = np.bincount(keys, weights=weights, minlength=n)
     else:
         mass = np.diff(indptr).astype(np.float64)
-    return Side(indptr, *grouped, mass)
+    return Side(indptr, indices, b, v, mass)
 
 
 def _check_values(
@@ -320,12 +320,10 @@ def _check_values(
         )
     zeros = int(np.count_nonzero(values == 0))
     if 2 * zeros > values.size:
-        warnings.warn(
+        warn(
             f"{zeros} of {values.size} observations are zero. Stored zeros count as observed; "
             "if they mean missing, leave them out (R.eliminate_zeros() for a sparse R, NaN in a "
-            "dense one)",
-            UserWarning,
-            stacklevel=4,
+            "dense one)"
         )
 
 

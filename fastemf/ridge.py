@@ -96,7 +96,7 @@ class NoiseRidge:
 
     def __init__(self, factor: float, omega: float, dof: float, mass: float, rms: float) -> None:
         spent = min(dof / mass, 0.9)
-        self._per_rms = factor * asymmetry(omega) / np.sqrt(1 - spent)
+        self._per_rms = factor * asymmetry(omega) / float(np.sqrt(1 - spent))
         self._data_rms = rms
         self._intercepts = asymmetry(omega)
         self.ridge = Ridge(0.0, self._intercepts)

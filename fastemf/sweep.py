@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,7 @@ def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
 def _launches(work: NDArray[np.float64], n_threads: int) -> list[tuple[int, int]]:
     n_launches = int(np.ceil(work.sum() / (WORK_PER_LAUNCH * n_threads)))
     cuts = balanced(work, n_launches).tolist()
-    return list(zip(cuts[:-1], cuts[1:], strict=True))
+    return list(pairwise(cuts))
 
 
 class CompletionEngine:
@@ -137,9 +138,7 @@ class CompletionEngine:
         self.mass = observations.mass
         self.data_rms = float(np.sqrt(observations.sum_of_squares() / self.mass))
 
-    def solve(
-        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge
-    ) -> HalfSweep:
+    def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
         """Best `this` (rows for axis 0, columns for axis 1) given `other`."""
         return self._half(axis, this, other, ridge, solve=True)
 

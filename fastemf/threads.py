@@ -39,7 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 def count_threads(n_jobs: Any) -> int:
     """Threads meant by scikit-learn's `n_jobs`: -1 all, -2 all but one; at most what Numba has."""
-    available = int(numba.config.NUMBA_NUM_THREADS)
+    available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if n_jobs is None:
         return 1
     jobs = check_integer(n_jobs, "n_jobs", minimum=-available)
@@ -49,7 +49,7 @@ def count_threads(n_jobs: Any) -> int:
 
 
 def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], *args: Any) -> None:
-    """Run ``parallel(blocks, *args)``, or ``serial(first, last, *args)`` per block where threads die.
+    """Run ``parallel(blocks, *args)``, or ``serial(first, last, *args)`` where threads would die.
 
     `kernels` is the pair (parallel, serial): the parallel one does nothing but
     call the serial one on each block, so both give the same bits.

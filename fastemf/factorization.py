@@ -1,0 +1,356 @@
+"""The result of a fit: factors, predictions, evidence, and a file to keep it in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastemf import model_file
+from fastemf.entry_kernels import PREDICT_PAIRS
+from fastemf.loss import expectile_loss
+from fastemf.observations import Observations, observe
+from fastemf.records import Ridge, SweepRecord
+from fastemf.sweep import CompletionEngine
+from fastemf.threads import count_threads, launch
+from fastemf.validation import check_choice, check_indices, check_integer
+
+__all__ = ["Factorization", "load"]
+
+PAIRS_PER_BLOCK = 1 << 14  # a fraction of a millisecond
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Factorization:
+    """A fitted ω-expectile factorization ``M̂ = X Yᵀ`` (``+ mu + a 1ᵀ + 1 cᵀ`` with intercepts).
+
+    Attributes
+    ----------
+    X : (m, k) array
+        Row factors.
+    Y : (n, k) array
+        Column factors.
+    omega : float
+        The expectile level fitted.
+    mu : float
+        The data's ω-expectile with intercepts, else 0. In the data's unit.
+    row_intercepts, col_intercepts : (m,) and (n,) arrays, or None
+        a and c, in the data's unit.
+    reg : float
+        The ridge λ in force at the end.
+    reg_scaling : {"count", "plain"}
+        Whether a row's ridge is λ times its number of observations, or λ.
+    intercept_reg : float
+        The ridge λ₀ on the intercepts.
+    converged : bool
+        Whether the tolerance was reached within the sweeps allowed.
+    history : tuple of SweepRecord
+        One record per sweep.
+    unseen_rows, unseen_cols : int64 arrays
+        Rows and columns without any observation; their factors are zero.
+    """
+
+    X: NDArray[Any]
+    Y: NDArray[Any]
+    omega: float
+    mu: float
+    row_intercepts: NDArray[Any] | None
+    col_intercepts: NDArray[Any] | None
+    reg: float
+    reg_scaling: str
+    intercept_reg: float
+    converged: bool
+    history: tuple[SweepRecord, ...]
+    unseen_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    unseen_cols: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.X.shape[0], self.Y.shape[0]
+
+    @property
+    def k(self) -> int:
+        """The rank."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_iter(self) -> int:
+        """Sweeps done, rejected ones included."""
+        return len(self.history)
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        end = "converged" if self.converged else "not converged"
+        intercepts = "" if self.row_intercepts is None else ", intercepts"
+        return (
+            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}, "
+            f"reg={self.reg:.3g}, {self.X.dtype}, {end} in {self.n_iter} sweeps>"
+        )
+
+    # --- predictions -----------------------------------------------------------------------
+
+    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
+        """Fitted values of the cells (rows[i], cols[i]), in the data's unit.
+
+        Parameters
+        ----------
+        rows, cols
+            Integer indices from 0, broadcast against each other.
+        unseen
+            What a cell in a never-observed row or column gets: ``"model"`` the
+            model's value (mu plus the other side's intercept, or 0 without
+            intercepts), ``"nan"`` NaN.
+
+        Returns
+        -------
+        array of the broadcast shape
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict([0, 2], [2, 1]).round(6).tolist()
+        [3.0, 6.0]
+        """
+        check_choice(unseen, "unseen", ("model", "nan"))
+        m, n = self.shape
+        i, j = np.broadcast_arrays(check_indices(rows, "rows", m), check_indices(cols, "cols", n))
+        shape = i.shape
+        i, j = (np.require(index.ravel(), requirements="W") for index in (i, j))
+        out = np.empty(i.size, self.X.dtype)
+        blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
+        a, c = self._offsets()
+        X, Y = (np.require(factor, requirements="W") for factor in (self.X, self.Y))
+        launch(PREDICT_PAIRS, count_threads(-1), blocks, i, j, X, Y, a, c, out)
+        if unseen == "nan":
+            out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
+        return out.reshape(shape)
+
+    def predict_block(self, rows: ArrayLike) -> NDArray[Any]:
+        """Fitted values of whole rows, as a (len(rows), n) array.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict_block([0]).round(6).tolist()
+        [[1.0, 2.0, 3.0]]
+        """
+        i = np.atleast_1d(check_indices(rows, "rows", self.shape[0]))
+        if i.ndim != 1:
+            raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
+        block = self.X[i] @ self.Y.T
+        if self.row_intercepts is not None:
+            a, c = self._offsets()
+            block += a[i, None] + c
+        return np.asarray(block)
+
+    def to_dense(self, *, max_bytes: int = 1 << 30) -> NDArray[Any]:
+        """Every fitted value, as an (m, n) array; refused above `max_bytes` (1 GiB).
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> fit.to_dense().round(6).tolist()
+        [[3.0, 4.0], [6.0, 8.0]]
+        """
+        m, n = self.shape
+        size = m * n * self.X.itemsize
+        if size > check_integer(max_bytes, "max_bytes", minimum=0):
+            raise ValueError(
+                f"the dense {m} x {n} matrix takes {size:,} bytes, above max_bytes={max_bytes:,}; "
+                "use predict or predict_block, or raise max_bytes"
+            )
+        return self.predict_block(np.arange(m))
+
+    def _offsets(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Mu + a and c, or two empty arrays."""
+        if self.row_intercepts is None or self.col_intercepts is None:
+            return np.empty(0, self.X.dtype), np.empty(0, self.X.dtype)
+        shifted = self.row_intercepts + self.X.dtype.type(self.mu)
+        return shifted, np.require(self.col_intercepts, requirements="W")
+
+    # --- how well it fits ------------------------------------------------------------------
+
+    def objective(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
+        """F on any data of the matrix's shape: expectile loss plus the fit's ridge terms.
+
+        On the training data this is the last record's objective. `R`, `weights`
+        and `shape` are as in `fastemf.complete`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 2.0], [3.0, 4.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.objective(R + 1) - 0.5 * 4 < 1e-12
+        True
+        """
+        observed = self._observe(R, weights, shape)
+        engine = self._engine(observed, n_threads=1)
+        ridge = Ridge(self.reg, self.intercept_reg)
+        loss = expectile_loss(self._residuals(observed), self.omega, _weights_or_none(observed))
+        return loss + engine.penalty(self._extended(0), self._extended(1), ridge)
+
+    def effective_omega(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
+        """Level at which the fit really lies in `R`: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
+
+        Equal to ``omega`` for the constant that is the data's ω-expectile; on
+        held-out data a measure of calibration. NaN where every residual is 0.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[0.0, 0.0, 1.0], [0.0, 9.0, 1.0]])
+        >>> fit = fastemf.complete(np.ones((2, 3)), omega=0.1, k=1, reg=0)
+        >>> round(fit.effective_omega(R), 3)  # three zeros below 1, eight units above
+        0.273
+        """
+        observed = self._observe(R, weights, shape)
+        size = self._residuals(observed)
+        if observed.by_row.weights.size:
+            size = size * observed.by_row.weights
+        below, total = float(-size[size < 0].sum()), float(np.abs(size).sum())
+        return below / total if total > 0 else float("nan")
+
+    def _residuals(self, observed: Observations) -> NDArray[np.float64]:
+        side = observed.by_row
+        predicted = self.predict(side.keys, side.indices)
+        return side.values.astype(np.float64) - predicted.astype(np.float64)
+
+    def _observe(self, R: Any, weights: Any, shape: Any) -> Observations:
+        if shape is None and isinstance(R, tuple):
+            shape = self.shape
+        observed = observe(R, weights=weights, shape=shape)
+        if observed.shape != self.shape:
+            raise ValueError(f"R must have the fit's shape {self.shape}, got {observed.shape}")
+        return observed
+
+    # --- new rows and columns --------------------------------------------------------------
+
+    def fold_in(
+        self, R_new: Any, *, axis: int = 0, weights: Any = None, shape: Any = None, n_jobs: int = -1
+    ) -> Factorization:
+        """Fit rows (axis 0) or columns (axis 1) that were not there, the other side held fixed.
+
+        Each new row is solved exactly, by the code and at the ridge of the fit;
+        folding in the training rows gives back X.
+
+        Parameters
+        ----------
+        R_new
+            Their observations, in any form `fastemf.complete` takes: an
+            (any, n) matrix for axis 0, (m, any) for axis 1.
+        axis
+            0 for new rows, 1 for new columns.
+        weights, shape, n_jobs
+            As in `fastemf.complete`.
+
+        Returns
+        -------
+        Factorization
+            Of the new rows (columns) by the same other side.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> new = fit.fold_in(np.array([[30.0, np.nan]]))
+        >>> new.predict(0, 1).round(6).tolist()
+        40.0
+        """
+        if axis not in (0, 1):
+            raise ValueError(f"axis must be 0 (new rows) or 1 (new columns), got {axis!r}")
+        fixed = self.shape[1 - axis]
+        if shape is None and isinstance(R_new, tuple) and len(R_new) == 3:
+            largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
+            shape = (int(largest) + 1, fixed) if axis == 0 else (fixed, int(largest) + 1)
+        observed = observe(R_new, weights=weights, shape=shape)
+        if observed.shape[1 - axis] != fixed:
+            what = ("columns", "rows")[axis]
+            raise ValueError(
+                f"R_new must have the fit's {fixed} {what} for axis={axis}, "
+                f"got shape {observed.shape}"
+            )
+        other = self._extended(1 - axis).astype(observed.dtype, copy=False)
+        start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
+        engine = self._engine(observed, n_threads=count_threads(n_jobs))
+        solved = engine.solve(axis, start, other, Ridge(self.reg, self.intercept_reg)).factor
+        factor = np.ascontiguousarray(solved[:, : self.k])
+        intercepts = None if self.row_intercepts is None else solved[:, self.k].copy()
+        news: dict[str, Any]
+        if axis == 0:
+            unseen = np.flatnonzero(observed.by_row.mass == 0)
+            news = {"X": factor, "row_intercepts": intercepts, "unseen_rows": unseen}
+        else:
+            unseen = np.flatnonzero(observed.by_col.mass == 0)
+            news = {"Y": factor, "col_intercepts": intercepts, "unseen_cols": unseen}
+        return replace(self, history=(), converged=True, **news)
+
+    def _extended(self, axis: int) -> NDArray[Any]:
+        """Factors of one side with their intercepts as last column."""
+        factor = (self.X, self.Y)[axis]
+        intercepts = (self.row_intercepts, self.col_intercepts)[axis]
+        return factor if intercepts is None else np.column_stack([factor, intercepts])
+
+    def _engine(self, observed: Observations, n_threads: int) -> CompletionEngine:
+        return CompletionEngine(
+            observed,
+            self.omega,
+            level=None if self.row_intercepts is None else self.mu,
+            count_scaled=self.reg_scaling == "count",
+            n_threads=n_threads,
+        )
+
+    # --- the model file --------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to one ``.npz`` file, atomically; read it with `fastemf.load`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf, tempfile, os
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+        >>> fit.save(path)
+        >>> np.array_equal(fastemf.load(path).X, fit.X)
+        True
+        """
+        model_file.write(path, {f.name: getattr(self, f.name) for f in fields(self)})
+
+
+def load(path: str | os.PathLike[str]) -> Factorization:
+    """Read a fit that `Factorization.save` wrote.
+
+    Nothing is unpickled: a model file cannot run code. Keys, shapes, types and
+    values are checked.
+
+    Raises
+    ------
+    fastemf.ModelFileError
+        A `ValueError`: the file is damaged, of another kind, or of a newer version.
+    FileNotFoundError
+        There is no such file.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemf, tempfile, os
+    >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> fit.save(path)
+    >>> fastemf.load(path).omega
+    0.5
+    """
+    return Factorization(**model_file.read(path))
+
+
+def _weights_or_none(observed: Observations) -> NDArray[Any] | None:
+    weights = observed.by_row.weights
+    return weights if weights.size else None

@@ -1,0 +1,179 @@
+"""The model file: one versioned ``.npz``, written atomically, read without pickle.
+
+A JSON header holds the scalars, NumPy arrays the rest. Reading checks every
+key, type, shape and value, so that a damaged or foreign file is an error here
+and not a wrong prediction later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+import zlib
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.records import SweepRecord
+
+__all__ = ["VERSION", "ModelFileError", "read", "write"]
+
+VERSION = 1
+
+SCALARS = {
+    "omega": float,
+    "mu": float,
+    "reg": float,
+    "reg_scaling": str,
+    "intercept_reg": float,
+    "converged": bool,
+}
+FACTORS = ("X", "Y")
+INTERCEPTS = ("row_intercepts", "col_intercepts")
+UNSEEN = ("unseen_rows", "unseen_cols")
+HISTORY = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
+
+
+class ModelFileError(ValueError):
+    """A file that is not a model, or not one this version can read."""
+
+
+def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    """Write a fit's fields; a reader sees the old file or the new one, never half of it."""
+    header = {name: kind(content[name]) for name, kind in SCALARS.items()}
+    header |= {"format": "fastemf", "version": VERSION, "history_fields": list(HISTORY)}
+    arrays = {name: content[name] for name in (*FACTORS, *UNSEEN)}
+    arrays |= {name: content[name] for name in INTERCEPTS if content[name] is not None}
+    records = np.array([astuple(record) for record in content["history"]], np.float64)
+    arrays["history"] = records.reshape(-1, len(HISTORY))
+    # As bytes, so that no string dtype is involved.
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+
+    target = Path(path)
+    handle, partial = tempfile.mkstemp(
+        dir=target.parent, prefix=f".{target.name}.", suffix=".partial"
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, target)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read the fields of a fit, checked."""
+    try:
+        return _checked(_arrays(path))
+    except _MalformedError as error:
+        raise ModelFileError(f"{os.fspath(path)} is not a valid fastemf model: {error}") from error
+
+
+class _MalformedError(Exception):
+    pass
+
+
+def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    unreadable = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise _MalformedError("it holds a single array")
+        with loaded:
+            return {key: loaded[key] for key in loaded.files}
+    except unreadable as error:
+        raise _MalformedError(f"truncated, damaged, or another kind of file ({error})") from error
+
+
+def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    if "header" not in arrays:
+        raise _MalformedError("it is an .npz file without a header")
+    try:
+        header = json.loads(arrays["header"].tobytes().decode())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise _MalformedError(f"damaged header ({error})") from error
+    if not isinstance(header, dict) or header.pop("format", None) != "fastemf":
+        raise _MalformedError("it is an .npz file of another program")
+    version = header.pop("version", None)
+    if type(version) is not int or not 1 <= version <= VERSION:
+        raise _MalformedError(
+            f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
+        )
+    return header
+
+
+def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    header = _header(arrays)
+    needed = {"header", "history", *FACTORS, *UNSEEN}
+    with_intercepts = not arrays.keys().isdisjoint(INTERCEPTS)
+    _check_keys(header.keys(), {"history_fields", *SCALARS}, "header field")
+    _check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
+
+    for name, kind in SCALARS.items():
+        _require(type(header[name]) is kind, f"{name} must be {kind.__name__}")
+    _require(0 < header["omega"] < 1, "omega must lie in (0, 1)")
+    _require(header["reg_scaling"] in ("count", "plain"), "reg_scaling must be count or plain")
+    for name in ("reg", "intercept_reg"):
+        _require(0 <= header[name] < np.inf, f"{name} must be finite and not negative")
+    _require(bool(np.isfinite(header["mu"])), "mu must be finite")
+
+    X, Y = arrays["X"], arrays["Y"]
+    _require(
+        X.ndim == 2 and Y.ndim == 2 and X.shape[1] == Y.shape[1],
+        f"X and Y must be matrices of equal rank, got shapes {X.shape} and {Y.shape}",
+    )
+    _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
+    for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
+        _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
+        _require(bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
+    for i, n in enumerate((X.shape[0], Y.shape[0])):
+        if with_intercepts:
+            name = INTERCEPTS[i]
+            _require(arrays[name].shape == (n,), f"{name} must have shape ({n},)")
+        index = arrays[UNSEEN[i]]
+        right = index.dtype == np.int64 and index.ndim == 1
+        right = right and bool(((index >= 0) & (index < n)).all())
+        _require(right, f"{UNSEEN[i]} must hold indices below {n}")
+
+    history = arrays["history"]
+    right = header["history_fields"] == list(HISTORY) and history.dtype == np.float64
+    _require(right and history.shape[1:] == (len(HISTORY),), "history must have its columns")
+    kinds = HISTORY.values()
+    records = tuple(
+        SweepRecord(*(kind(value) for kind, value in zip(kinds, row, strict=True)))
+        for row in history.tolist()
+    )
+    return {
+        **{name: header[name] for name in SCALARS},
+        **{name: arrays[name] for name in (*FACTORS, *UNSEEN)},
+        **{name: arrays.get(name) for name in INTERCEPTS},
+        "history": records,
+    }
+
+
+def _check_keys(found: Any, wanted: set[str], what: str) -> None:
+    if missing := sorted(wanted - set(found)):
+        raise _MalformedError(f"{what} {missing[0]!r} is missing")
+    if extra := sorted(set(found) - wanted):
+        raise _MalformedError(f"{what} {extra[0]!r} is unknown")
+
+
+def _require(right: bool, rule: str) -> None:
+    if not right:
+        raise _MalformedError(rule)
+
+
+def _umask() -> int:
+    """Read the process's umask, which takes setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
