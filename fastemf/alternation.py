@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
 
     X: NDArray[Any]
     Y: NDArray[Any]
-    ridge: Ridge  # of the last sweep
+    ridge: Ridge  # at which (X, Y) was solved
     history: tuple[SweepRecord, ...]
     converged: bool
     stopped: bool  # by the callback
@@ -60,6 +60,7 @@ class _Point:
 
     X: NDArray[Any]
     Y: NDArray[Any]
+    ridge: Ridge  # at which it was solved
     loss: float
     rms: float
 
@@ -84,7 +85,7 @@ class Alternation:
         3. A plain sweep cannot raise F. An extrapolated one that did is undone.
         4. Record; let the ridge move; stop when it has settled and F has too.
         """
-        point = self._point(engine, X, Y, engine.evaluate(X, Y))
+        point = self._point(engine, X, Y, schedule.ridge, engine.evaluate(X, Y))
         schedule.begin(X, Y, point.rms)
         exact = 64 * engine.eps * engine.data_rms  # residuals that are rounding only
         history: list[SweepRecord] = []
@@ -107,7 +108,7 @@ class Alternation:
             half_Y = engine.solve(1, point.Y, base, ridge)
             Y = engine.orthonormal(half_Y.factor) if self.orthogonalize else half_Y.factor
             half_X = engine.solve(0, point.X, Y, ridge)
-            following = self._point(engine, half_X.factor, Y, half_X)
+            following = self._point(engine, half_X.factor, Y, ridge, half_X)
 
             penalty = engine.penalty(following.X, following.Y, ridge)
             after = following.loss + penalty
@@ -147,9 +148,11 @@ class Alternation:
             if self.orthogonalize and not (converged or stopped or len(history) == self.max_iter):
                 point.X = engine.orthonormal(point.X)
 
-        return Outcome(point.X, point.Y, ridge, tuple(history), converged, stopped)
+        return Outcome(point.X, point.Y, point.ridge, tuple(history), converged, stopped)
 
     @staticmethod
-    def _point(engine: Engine, X: NDArray[Any], Y: NDArray[Any], half: HalfSweep) -> _Point:
+    def _point(
+        engine: Engine, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge, half: HalfSweep
+    ) -> _Point:
         loss = engine.omega * half.above + (1 - engine.omega) * half.below
-        return _Point(X, Y, loss, float(np.sqrt((half.above + half.below) / engine.mass)))
+        return _Point(X, Y, ridge, loss, float(np.sqrt((half.above + half.below) / engine.mass)))

@@ -192,7 +192,7 @@ def complete(
     if reg == "auto":
         schedule = _noise_ridge(engine, observations, k, intercepts)
     elif reg == 0 and anneal:
-        schedule = AnnealedRidge(omega)
+        schedule = AnnealedRidge(omega, k)
     else:
         schedule = FixedRidge(reg, omega)
 

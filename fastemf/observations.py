@@ -291,10 +291,9 @@ def _side(
     given = (np.require(array, requirements="W") for array in (keys, others, values, weights))
     indices, b, v = np.empty_like(others), np.empty_like(values), np.empty_like(weights)
     group(*given, indptr, indices, b, v)
+    mass = np.diff(indptr).astype(np.float64)
     if weights.size:
-        mass = np.bincount(keys, weights=weights, minlength=n)
-    else:
-        mass = np.diff(indptr).astype(np.float64)
+        mass = np.bincount(keys, weights=weights, minlength=n).astype(np.float64)
     return Side(indptr, indices, b, v, mass)
 
 

@@ -60,8 +60,9 @@ class AnnealedRidge:
     STAGES = (1e-2, 1e-3, 1e-4)
     SWEEPS = 8
 
-    def __init__(self, omega: float) -> None:
+    def __init__(self, omega: float, k: int) -> None:
         self._omega = omega
+        self._k = k
         self._unit = 0.0
         self._sweeps = 0
         self.ridge = Ridge(0.0, 0.0)
@@ -69,8 +70,8 @@ class AnnealedRidge:
 
     def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
         """Measure the factors once; the stages are relative to that."""
-        squares = np.mean(np.square(X, dtype=float)) * np.mean(np.square(Y, dtype=float))
-        self._unit = 0.5 * asymmetry(self._omega) * float(np.sqrt(squares))
+        sizes = [np.sqrt(np.mean(np.square(F[:, : self._k], dtype=float))) for F in (X, Y)]
+        self._unit = 0.5 * asymmetry(self._omega) * float(sizes[0] * sizes[1])
         self._set()
 
     def advance(self, rms: float) -> None:

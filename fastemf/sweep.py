@@ -164,22 +164,38 @@ class CompletionEngine:
     def _half(
         self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, *, solve: bool
     ) -> HalfSweep:
-        k = this.shape[1]
+        factors, intercepts, unit = this, ridge.intercepts, None
         offset = np.empty(0, this.dtype)
+        k = this.shape[1]
         if self._level is not None:
             k -= 1
-            offset = self._level + other[:, k]
-            other = np.column_stack([other[:, :k], np.ones_like(offset)])
-        return half_sweep(
+            # The constant column is as large as the factors' entries (to a power of two, so
+            # that nothing is rounded): then the minimum norm of a singular row follows the
+            # data's unit, and the normal equations are evenly scaled.
+            unit = _power_of_two(other[:, :k])
+            offset = (self._level + other[:, k]).astype(this.dtype)
+            other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
+            factors = np.column_stack([this[:, :k], this[:, k] / unit])
+            intercepts *= float(unit) ** 2
+        half = half_sweep(
             self._sides[axis],
             np.ascontiguousarray(other),
-            offset.astype(this.dtype, copy=False),
-            np.ascontiguousarray(this),
+            offset,
+            np.ascontiguousarray(factors),
             ridge.factors * self._scales[axis],
-            ridge.intercepts,
+            intercepts,
             omega=self.omega,
             n_factors=k,
             n_threads=self._n_threads,
             solve=solve,
             name="row" if axis == 0 else "column",
         )
+        if unit is not None:
+            half.factor[:, k] *= unit
+        return half
+
+
+def _power_of_two(factors: NDArray[Any]) -> Any:
+    """The power of two next above the root mean square; 1 where that is 0."""
+    square = np.mean(np.square(factors, dtype=np.float64)) if factors.size else 0.0
+    return factors.dtype.type(2.0 ** np.frexp(np.sqrt(square))[1] if square > 0 else 1.0)
