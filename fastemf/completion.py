@@ -201,8 +201,8 @@ def complete(
         end = loop.run(engine, X, Y, schedule)
     if not (end.converged or end.stopped):
         warn(
-            f"the fit did not reach tol={tol:g} within max_iter={max_iter} sweeps (last relative "
-            f"decrease {end.history[-1].relative_decrease:.2g}): raise max_iter or tol",
+            f"the fit did not settle within max_iter={max_iter} sweeps (last relative decrease "
+            f"{end.history[-1].relative_decrease:.2g}, tol={tol:g}): raise max_iter or tol",
             ConvergenceWarning,
         )
     return Factorization(

@@ -268,9 +268,7 @@ def test_warm_start_stays_and_grows():
         grown = fastemf.complete(R, 0.2, 2, intercepts=intercepts, init=small)
         fresh = fastemf.complete(R, 0.2, 2, intercepts=intercepts)
         assert grown.shape == (40, 30)
-        assert grown.history[-1].objective == pytest.approx(
-            fresh.history[-1].objective, rel=0.03
-        )
+        assert grown.history[-1].objective == pytest.approx(fresh.history[-1].objective, rel=0.03)
 
 
 def test_warm_start_reaches_cells_new_in_both_directions():

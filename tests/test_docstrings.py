@@ -1,0 +1,40 @@
+"""Every example in a docstring runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import fastemf
+
+NAMES = ["fastemf", *(f"fastemf.{m.name}" for m in pkgutil.iter_modules(fastemf.__path__))]
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("__main__")])
+def test_examples_run(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, optionflags=doctest.ELLIPSIS).failed == 0
+
+
+def public():
+    for name in fastemf.__all__:
+        value = getattr(fastemf, name)
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value):
+            for method, function in vars(value).items():
+                if inspect.isfunction(function) and not method.startswith("_"):
+                    yield f"{name}.{method}", function
+    for module in (fastemf.datasets, fastemf.loss):
+        for name in module.__all__:
+            if inspect.isfunction(getattr(module, name)):
+                yield name, getattr(module, name)
+
+
+@pytest.mark.parametrize(("name", "function"), list(public()), ids=lambda value: str(value)[:40])
+def test_every_public_function_has_an_example(name, function):
+    assert ">>> " in inspect.getdoc(function)
