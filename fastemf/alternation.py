@@ -27,8 +27,6 @@ class Engine(Protocol):
 
     omega: float
     mass: float  # Σ v
-    data_rms: float  # root mean square of the observations
-    eps: float  # rounding unit of the data's dtype
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
         """Best rows (axis 0) or columns (axis 1) given the other factor."""
@@ -87,7 +85,6 @@ class Alternation:
         """
         point = self._point(engine, X, Y, schedule.ridge, engine.evaluate(X, Y))
         schedule.begin(X, Y, point.rms)
-        exact = 64 * engine.eps * engine.data_rms  # residuals that are rounding only
         history: list[SweepRecord] = []
         converged = stopped = False
         previous = X
@@ -122,6 +119,7 @@ class Alternation:
                 loss=following.loss,
                 penalty=penalty,
                 reg=ridge.factors,
+                intercept_reg=ridge.intercepts,
                 relative_decrease=decrease,
                 gradient_norm=float(np.hypot(half_X.gradient, half_Y.gradient)),
                 sign_flips=half_X.sign_flips + half_Y.sign_flips,
@@ -144,7 +142,7 @@ class Alternation:
             fast = after < 0.25 * before
             settled = schedule.settled
             schedule.advance(point.rms)
-            converged = point.rms <= exact or (settled and decrease <= self.tol)
+            converged = settled and decrease <= self.tol
             if self.orthogonalize and not (converged or stopped or len(history) == self.max_iter):
                 point.X = engine.orthonormal(point.X)
 

@@ -188,11 +188,12 @@ def complete(
     )
     X, Y = starting_factors(init, engine, observations, k, level, rng, n_threads)
 
+    typical_count = observations.mass / float(np.sqrt(np.prod(observations.shape, dtype=float)))
     schedule: RidgeSchedule
     if reg == "auto":
         schedule = _noise_ridge(engine, observations, k, intercepts)
     elif reg == 0 and anneal:
-        schedule = AnnealedRidge(omega, k)
+        schedule = AnnealedRidge(omega, k, 1.0 if reg_scaling == "count" else typical_count)
     else:
         schedule = FixedRidge(reg, omega)
 
@@ -215,6 +216,7 @@ def complete(
         reg=end.ridge.factors,
         reg_scaling=reg_scaling,
         intercept_reg=end.ridge.intercepts if intercepts else 0.0,
+        scale=engine.spread,
         converged=end.converged,
         history=end.history,
         unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
@@ -235,7 +237,8 @@ def _noise_ridge(
         engine.omega,
         dof=spent - width**2,
         mass=engine.mass,
-        rms=engine.data_rms,
+        spread=engine.spread,
+        rounding=engine.eps * engine.data_rms,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,8 +33,8 @@ def make_skewed(
     density: float = 0.05,
     noise: float = 0.5,
     degrees: float = 3.0,
-    factor_low: float = 0.0,
-    factor_high: float = 1.0,
+    factor_low: Any = 0.0,
+    factor_high: Any = 1.0,
     random_state: Any = None,
 ) -> SkewedMatrix:
     """Low-rank matrix plus right-skewed noise, sampled at random: the paper's synthetic data.
@@ -65,12 +66,17 @@ def make_skewed(
     """
     m = check_integer(m, "m", minimum=1)
     n = check_integer(n, "n", minimum=1)
-    rank = check_rank(rank, (m, n))
+    rank = check_rank(rank, (m, n), "rank")
     if not 0 < check_number(density, "density") <= 1:
         raise ValueError(f"density must lie in (0, 1], got {density!r}")
     noise = check_number(noise, "noise")
     if not check_number(degrees, "degrees") > 0:
         raise ValueError(f"degrees must be positive, got {degrees!r}")
+    for name, bound in (("factor_low", factor_low), ("factor_high", factor_high)):
+        if isinstance(bound, bool) or not isinstance(bound, numbers.Real):
+            raise TypeError(f"{name} must be a number, got {bound!r}")
+        if not np.isfinite(float(bound)):
+            raise ValueError(f"{name} must be finite, got {bound!r}")
     if not factor_low <= factor_high:
         raise ValueError(
             f"factor_low must not exceed factor_high, got {factor_low!r} and {factor_high!r}"

@@ -45,6 +45,8 @@ class Factorization:
         Whether a row's ridge is λ times its number of observations, or λ.
     intercept_reg : float
         The ridge λ₀ on the intercepts.
+    scale : float
+        Root mean square of the data fitted, around mu.
     converged : bool
         Whether the tolerance was reached within the sweeps allowed.
     history : tuple of SweepRecord
@@ -62,6 +64,7 @@ class Factorization:
     reg: float
     reg_scaling: str
     intercept_reg: float
+    scale: float
     converged: bool
     history: tuple[SweepRecord, ...]
     unseen_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -119,7 +122,13 @@ class Factorization:
         """
         check_choice(unseen, "unseen", ("model", "nan"))
         m, n = self.shape
-        i, j = np.broadcast_arrays(check_indices(rows, "rows", m), check_indices(cols, "cols", n))
+        i, j = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
+        try:
+            i, j = np.broadcast_arrays(i, j)
+        except ValueError:
+            raise ValueError(
+                f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
+            ) from None
         shape = i.shape
         i, j = (np.require(index.ravel(), requirements="W") for index in (i, j))
         out = np.empty(i.size, self.X.dtype)
@@ -266,7 +275,7 @@ class Factorization:
         >>> new.predict(0, 1).round(6).tolist()
         40.0
         """
-        if axis not in (0, 1):
+        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
             raise ValueError(f"axis must be 0 (new rows) or 1 (new columns), got {axis!r}")
         fixed = self.shape[1 - axis]
         if shape is None and isinstance(R_new, tuple) and len(R_new) == 3:
@@ -282,7 +291,8 @@ class Factorization:
         other = self._extended(1 - axis).astype(observed.dtype, copy=False)
         start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
         engine = self._engine(observed, n_threads=count_threads(n_jobs))
-        solved = engine.solve(axis, start, other, Ridge(self.reg, self.intercept_reg)).factor
+        ridge = Ridge(self.reg, self.intercept_reg)
+        solved = engine.solve(axis, start, other, ridge).factor.astype(self.X.dtype, copy=False)
         factor = np.ascontiguousarray(solved[:, : self.k])
         intercepts = None if self.row_intercepts is None else solved[:, self.k].copy()
         news: dict[str, Any]
@@ -305,6 +315,7 @@ class Factorization:
             observed,
             self.omega,
             level=None if self.row_intercepts is None else self.mu,
+            scale=self.scale,
             count_scaled=self.reg_scaling == "count",
             n_threads=n_threads,
         )

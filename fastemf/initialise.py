@@ -42,8 +42,8 @@ def starting_factors(
     elif isinstance(init, tuple):
         if len(init) != 2:
             raise ValueError(f"init as a tuple must be the pair (X, Y), got {len(init)} items")
-        X = check_factor(init[0], "init[0]", (m, k))
-        Y = check_factor(init[1], "init[1]", (n, k))
+        X = check_factor(init[0], "init[0]", (m, k), observations.dtype)
+        Y = check_factor(init[1], "init[1]", (n, k), observations.dtype)
     elif isinstance(init, str) and init in ("spectral", "random"):
         if level is not None:
             a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
@@ -69,7 +69,7 @@ def _grown(
     level: float | None,
     rng: np.random.Generator,
 ) -> tuple[NDArray[np.float64], ...]:
-    """An earlier fit's factors and intercepts, with small random rows where the matrix grew."""
+    """An earlier fit's factors and intercepts, with small random rows for those it never saw."""
     if fit.k != k:
         raise ValueError(f"init has rank {fit.k}, k is {k}; they must be equal")
     if fit.shape[0] > shape[0] or fit.shape[1] > shape[1]:
@@ -77,11 +77,14 @@ def _grown(
     if level is None and fit.row_intercepts is not None:
         raise ValueError("init has intercepts; pass intercepts=True to start from it")
     parts: list[NDArray[np.float64]] = []
-    for factor, size in zip((fit.X, fit.Y), shape, strict=True):
+    unseen = (fit.unseen_rows, fit.unseen_cols)
+    for factor, gaps, size in zip((fit.X, fit.Y), unseen, shape, strict=True):
         # Not zero: a cell that is new in both directions would stay zero for ever.
         small = 1e-2 * np.sqrt(np.mean(np.square(factor, dtype=np.float64)))
-        fresh = small * rng.standard_normal((size - factor.shape[0], k))
-        parts.append(np.vstack([factor, fresh]))
+        grown = small * rng.standard_normal((size, k))
+        known = np.setdiff1d(np.arange(factor.shape[0]), gaps)
+        grown[known] = factor[known]
+        parts.append(grown)
     for intercepts, size in zip((fit.row_intercepts, fit.col_intercepts), shape, strict=True):
         column = np.zeros((size, 1))
         if intercepts is not None:
@@ -130,7 +133,7 @@ def _spectral_start(
     X, Y = U[:, :k] * root, V[:, :k] * root
     missing = ~(d > 1e-10 * d[0])
     if missing.any():  # a column that is zero on both sides would stay zero
-        size = 1e-2 * np.sqrt(np.sqrt(observations.sum_of_squares() / observations.mass) / k)
+        size = 1e-2 * np.sqrt(observations.rms() / k)
         X[:, missing] = size * rng.standard_normal((m, int(missing.sum())))
         Y[:, missing] = size * rng.standard_normal((n, int(missing.sum())))
     return X, Y
@@ -139,8 +142,7 @@ def _spectral_start(
 def _random_start(observations: Observations, k: int, rng: np.random.Generator) -> Factors:
     """Normal factors whose product has about the data's root mean square."""
     m, n = observations.shape
-    rms = np.sqrt(observations.sum_of_squares() / observations.mass)
-    size = np.sqrt(rms / np.sqrt(k))
+    size = np.sqrt(observations.rms() / np.sqrt(k))
     return size * rng.standard_normal((m, k)), size * rng.standard_normal((n, k))
 
 

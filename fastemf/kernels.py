@@ -42,6 +42,16 @@ N_STATS = 6
 # Status of a row. Errors are data here: raising would make the parallel loop serial.
 SOLVED, EMPTY, MINIMUM_NORM, CAPPED, NOT_FINITE = range(5)
 
+Level = namedtuple(
+    "Level",
+    [
+        "upper",  # ω in the data's dtype
+        "lower",  # 1 − ω
+        "eps",  # the dtype's rounding unit and smallest normal number
+        "tiny",
+    ],
+)
+
 Scratch = namedtuple(
     "Scratch",
     [
@@ -259,8 +269,12 @@ def _cholesky_solve(factor, n, z):
 
 
 @kernel()
-def _cholesky(gram, ridge, factor, n, tolerance):
-    """Factor gram + diag(ridge); False where a pivot loses all but `tolerance` of its diagonal."""
+def _cholesky(gram, ridge, factor, n, floor):
+    """Factor gram + diag(ridge) while the pivots are above `floor`.
+
+    Returns the number of rows done and the smallest share that a pivot kept of its diagonal.
+    """
+    kept = 1.0
     for i in range(n):
         for j in range(i):
             total = gram[i, j]
@@ -271,19 +285,20 @@ def _cholesky(gram, ridge, factor, n, tolerance):
         pivot = diagonal
         for c in range(i):
             pivot -= factor[i, c] * factor[i, c]
-        if not pivot > tolerance * diagonal:
-            return False
+        if not pivot > floor:
+            return i, 0.0
+        kept = min(kept, pivot / diagonal)
         factor[i, i] = sqrt(pivot)
-    return True
+    return n, kept
 
 
 @kernel()
-def _row_minimum_norm(scratch, tolerance, max_rank):
-    """Step to the minimum-norm minimiser of the frozen-sign quadratic, for singular H.
+def _row_minimum_norm(scratch, floor, max_rank, project):
+    """For singular H: p = H⁺ g, or if `project` is set x projected onto the row space.
 
     Cholesky with diagonal pivoting gives H ≈ L Lᵀ with L of full column rank, so
-    H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ projects x onto the row space: the part of
-    the warm start that no observation sees is dropped.
+    H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the projection, which drops the part of the
+    warm start that no observation sees. Returns the decrease g·p that p predicts.
     """
     gram, ridge, L, M = scratch.gram, scratch.ridge, scratch.factor, scratch.small
     x, g, p, z, picked = scratch.x, scratch.g, scratch.p, scratch.z, scratch.picked
@@ -298,8 +313,7 @@ def _row_minimum_norm(scratch, tolerance, max_rank):
     for c in range(max_rank):
         pivot = -1
         for a in range(q):
-            alive = not picked[a] and z[a] > tolerance * (gram[a, a] + ridge[a])
-            if alive and (pivot < 0 or z[a] > z[pivot]):
+            if not picked[a] and z[a] > floor and (pivot < 0 or z[a] > z[pivot]):
                 pivot = a
         if pivot < 0:
             break
@@ -321,45 +335,64 @@ def _row_minimum_norm(scratch, tolerance, max_rank):
             for i in range(q):
                 total += L[i, a] * L[i, b]
             M[a, b] = total
+    source = x if project else g
     for a in range(rank):
         total = zero
         for i in range(q):
-            total += L[i, a] * g[i]
+            total += L[i, a] * source[i]
         z[a] = total
         p[a] = 0
-    _cholesky(M, p, M, rank, zero)  # positive definite by construction; p lends its zeros as ridge
+    # Positive definite but for rounding, which may shorten it; p lends its zeros as ridge.
+    rank, _ = _cholesky(M, p, M, rank, zero)
     _cholesky_solve(M, rank, z)
-    for a in range(rank):  # (LᵀL)⁻² Lᵀg + (LᵀL)⁻¹ Lᵀx share the outer solve
-        total = zero
-        for i in range(q):
-            total += L[i, a] * x[i]
-        z[a] += total
-    _cholesky_solve(M, rank, z)
+    predicted = 0.0
+    for a in range(rank):
+        predicted += np.float64(z[a]) * z[a]
+    if not project:
+        _cholesky_solve(M, rank, z)
+    target = x if project else p
     for i in range(q):
         total = zero
         for a in range(rank):
             total += L[i, a] * z[a]
-        p[i] = total - x[i]
+        target[i] = total
+    return predicted
 
 
 @kernel()
-def _row_direction(scratch, d, tolerance):
-    """Solve H p = g; True where H is numerically singular and p leads to the minimum norm."""
+def _row_direction(scratch, d, eps, tiny, project):
+    """Solve H p = g, with the pseudo-inverse where H is numerically singular.
+
+    There, if `project` is set, x is projected onto the row space instead.
+
+    Returns the decrease of f that p predicts, and how far H is from singular: the smallest
+    share a pivot kept of its diagonal, 0 for singular.
+    """
     gram, ridge, g, p = scratch.gram, scratch.ridge, scratch.g, scratch.p
     q = ridge.size
+    largest = 0.0
+    for a in range(q):
+        largest = max(largest, np.float64(gram[a, a]) + ridge[a])
+    if not isfinite(largest):
+        return largest, 0.0
+    # Against the largest diagonal, so that a factor column at rounding level counts as none.
+    floor = max(64 * q * eps * largest, tiny / eps)
     # Fewer observations than unknowns: H is singular unless the ridge says otherwise, and
     # rounding must not decide it.
     short = d < q
-    if short:
-        for a in range(q):
-            short = short and ridge[a] <= tolerance * gram[a, a]
-    if not short and _cholesky(gram, ridge, scratch.factor, q, tolerance):
-        for a in range(q):
-            p[a] = g[a]
-        _cholesky_solve(scratch.factor, q, p)
-        return False
-    _row_minimum_norm(scratch, tolerance, min(d, q) if short else q)
-    return True
+    for a in range(q):
+        short = short and ridge[a] <= floor
+    if not short:
+        done, kept = _cholesky(gram, ridge, scratch.factor, q, floor)
+        if done == q:
+            for a in range(q):
+                p[a] = g[a]
+            _cholesky_solve(scratch.factor, q, p)
+            predicted = 0.0
+            for a in range(q):
+                predicted += np.float64(g[a]) * p[a]
+            return predicted, kept
+    return _row_minimum_norm(scratch, floor, d if short else q, project), 0.0
 
 
 # --- one row: how far along it -------------------------------------------------------------
@@ -458,32 +491,39 @@ def _row_move(scratch, d, step, upper, lower):
 
 @kernel()
 def _row_solve(
-    lo, hi, indices, values, weights, other, offset, scratch, upper, lower, eps, max_newton, stats
-):
+    lo, hi, indices, values, weights, other, offset, scratch, level, max_newton, stats
+):  # fmt: skip
     """Minimise f from scratch.x; fills the row's stats, returns its status."""
+    upper, lower, eps, tiny = level.upper, level.lower, level.eps, level.tiny
     d = hi - lo
-    tolerance = 64 * scratch.ridge.size * eps
     size = _row_residuals(lo, hi, indices, values, weights, other, offset, scratch)
     above, below = _row_squares(scratch, d, 0.0)
     f = upper * above + lower * below + _row_penalty(scratch, 0.0)
+    size += f
     _row_slope(lo, hi, indices, other, scratch, upper, lower, max_newton > 0)
     for a in range(scratch.ridge.size):
         stats[GRADIENT] += 4 * np.float64(scratch.g[a]) * scratch.g[a]
+        size += scratch.ridge.size * np.float64(scratch.gram[a, a]) * scratch.x[a] ** 2
+    noise = 256 * eps * eps * size  # rounding of f, from what the residuals are differences of
     status = SOLVED if max_newton == 0 else CAPPED
     if not isfinite(f):
         status = NOT_FINITE
         max_newton = 0
+    project = True
     for _ in range(max_newton):
-        singular = _row_direction(scratch, d, tolerance)
-        predicted = 0.0
-        for a in range(scratch.ridge.size):
-            predicted += np.float64(scratch.g[a]) * scratch.p[a]
+        predicted, kept = _row_direction(scratch, d, eps, tiny, project)
+        if kept == 0 and project and isfinite(predicted):
+            # Once: from here on x stays in the row space, and f is what it was but for rounding.
+            project = False
+            _row_residuals(lo, hi, indices, values, weights, other, offset, scratch)
+            above, below = _row_squares(scratch, d, 0.0)
+            f = upper * above + lower * below + _row_penalty(scratch, 0.0)
+            _row_slope(lo, hi, indices, other, scratch, upper, lower, True)
+            continue
         if not isfinite(predicted):
             status = NOT_FINITE
             break
-        # Rounding decides below these: eps of f itself, and eps² of f at x = 0, which
-        # is what an interpolated row is left with.
-        last = predicted <= 64 * eps * f + 256 * eps * eps * size
+        last = predicted <= 64 * eps * f + noise
         _row_change(lo, hi, indices, other, scratch)
         step = 1.0
         trial_above, trial_below = _row_squares(scratch, d, step)
@@ -494,15 +534,16 @@ def _row_solve(
             trial_above, trial_below = _row_squares(scratch, d, step)
             trial = upper * trial_above + lower * trial_below + _row_penalty(scratch, step)
         stats[ITERATIONS] += 1
-        if trial > f and not singular:  # only rounding can do that: x is as good as it gets
-            status = SOLVED
+        if trial > f:  # only rounding can do that: x is as good as it gets
+            status = SOLVED if kept > 0 else MINIMUM_NORM
             break
         flips = _row_move(scratch, d, step, upper, lower)
         stats[FLIPS] += flips
         above, below, f = trial_above, trial_below, trial
-        # A full step that changed no weight has reached the minimum of its quadratic.
-        if last or (flips == 0 and step == 1.0):
-            status = MINIMUM_NORM if singular else SOLVED
+        # A full step that changed no weight has reached the minimum of its quadratic, to an
+        # accuracy that a second one could improve only where H is ill-conditioned.
+        if last or (flips == 0 and step == 1.0 and kept * kept > eps):
+            status = SOLVED if kept > 0 else MINIMUM_NORM
             break
         rebuild = 3 * flips > d  # past that a fresh Gram matrix is cheaper than corrections
         if not rebuild:
@@ -516,7 +557,7 @@ def _row_solve(
 @kernel()
 def _rows_solve(
     first, last, indptr, indices, values, weights, other, offset,
-    ridge, intercept_ridge, n_factors, upper, lower, eps, max_newton, start, out, stats, status,
+    ridge, intercept_ridge, n_factors, level, max_newton, start, out, stats, status,
 ):  # fmt: skip
     """Rows first … last − 1, one after the other, in scratch that this block owns."""
     q = other.shape[1]
@@ -536,7 +577,7 @@ def _rows_solve(
             scratch.ridge[a] = ridge[i] if a < n_factors else intercept_ridge
         status[i] = _row_solve(
             lo, hi, indices, values, weights, other, offset,
-            scratch, upper, lower, eps, max_newton, stats[i],
+            scratch, level, max_newton, stats[i],
         )  # fmt: skip
         for a in range(q):
             out[i, a] = scratch.x[a]
@@ -545,7 +586,7 @@ def _rows_solve(
 @kernel(parallel=True)
 def sweep_rows(
     blocks, indptr, indices, values, weights, other, offset,
-    ridge, intercept_ridge, n_factors, upper, lower, eps, max_newton, start, out, stats, status,
+    ridge, intercept_ridge, n_factors, level, max_newton, start, out, stats, status,
 ):  # fmt: skip
     """Solve the rows of each block; a row's result depends on nothing but its own data.
 
@@ -560,8 +601,8 @@ def sweep_rows(
         (one per index, or empty).
     ridge, intercept_ridge, n_factors
         Ridge per row on the first `n_factors` coordinates, and on the rest.
-    upper, lower, eps
-        ω and 1 − ω in the data's dtype, and that dtype's rounding unit.
+    level
+        A `Level`: the two weights and the dtype's limits.
     max_newton
         0 evaluates at `start` and moves nothing.
     start, out
@@ -572,8 +613,7 @@ def sweep_rows(
     for b in prange(blocks.size - 1):
         _rows_solve(
             blocks[b], blocks[b + 1], indptr, indices, values, weights, other, offset,
-            ridge, intercept_ridge, n_factors, upper, lower, eps, max_newton,
-            start, out, stats, status,
+            ridge, intercept_ridge, n_factors, level, max_newton, start, out, stats, status,
         )  # fmt: skip
 
 

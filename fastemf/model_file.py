@@ -7,6 +7,7 @@ and not a wrong prediction later.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import tempfile
@@ -31,6 +32,7 @@ SCALARS = {
     "reg": float,
     "reg_scaling": str,
     "intercept_reg": float,
+    "scale": float,
     "converged": bool,
 }
 FACTORS = ("X", "Y")
@@ -47,6 +49,7 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write a fit's fields; a reader sees the old file or the new one, never half of it."""
     header = {name: kind(content[name]) for name, kind in SCALARS.items()}
     header |= {"format": "fastemf", "version": VERSION, "history_fields": list(HISTORY)}
+    header["intercepts"] = content["row_intercepts"] is not None
     arrays = {name: content[name] for name in (*FACTORS, *UNSEEN)}
     arrays |= {name: content[name] for name in INTERCEPTS if content[name] is not None}
     records = np.array([astuple(record) for record in content["history"]], np.float64)
@@ -54,10 +57,8 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     # As bytes, so that no string dtype is involved.
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
 
-    target = Path(path)
-    handle, partial = tempfile.mkstemp(
-        dir=target.parent, prefix=f".{target.name}.", suffix=".partial"
-    )
+    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
     try:
         with os.fdopen(handle, "wb") as file:
             np.savez(file, **arrays)
@@ -82,15 +83,22 @@ class _MalformedError(Exception):
     pass
 
 
+# Whatever NumPy, zipfile and zlib raise for bytes that are not what they claim to be.
+_UNREADABLE = (
+    ValueError, EOFError, KeyError, AttributeError, RuntimeError, OSError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
 def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    unreadable = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error)
+    content = io.BytesIO(Path(path).read_bytes())
     try:
-        loaded = np.load(path, allow_pickle=False)
+        loaded = np.load(content, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise _MalformedError("it holds a single array")
         with loaded:
-            return {key: loaded[key] for key in loaded.files}
-    except unreadable as error:
+            return {key: np.asarray(loaded[key]) for key in loaded.files}
+    except _UNREADABLE as error:
         raise _MalformedError(f"truncated, damaged, or another kind of file ({error})") from error
 
 
@@ -99,7 +107,7 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise _MalformedError("it is an .npz file without a header")
     try:
         header = json.loads(arrays["header"].tobytes().decode())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise _MalformedError(f"damaged header ({error})") from error
     if not isinstance(header, dict) or header.pop("format", None) != "fastemf":
         raise _MalformedError("it is an .npz file of another program")
@@ -114,22 +122,23 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     header = _header(arrays)
     needed = {"header", "history", *FACTORS, *UNSEEN}
-    with_intercepts = not arrays.keys().isdisjoint(INTERCEPTS)
-    _check_keys(header.keys(), {"history_fields", *SCALARS}, "header field")
+    _check_keys(header.keys(), {"history_fields", "intercepts", *SCALARS}, "header field")
+    with_intercepts = header["intercepts"]
+    _require(type(with_intercepts) is bool, "intercepts must be bool")
     _check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
 
     for name, kind in SCALARS.items():
         _require(type(header[name]) is kind, f"{name} must be {kind.__name__}")
     _require(0 < header["omega"] < 1, "omega must lie in (0, 1)")
     _require(header["reg_scaling"] in ("count", "plain"), "reg_scaling must be count or plain")
-    for name in ("reg", "intercept_reg"):
+    for name in ("reg", "intercept_reg", "scale"):
         _require(0 <= header[name] < np.inf, f"{name} must be finite and not negative")
     _require(bool(np.isfinite(header["mu"])), "mu must be finite")
 
     X, Y = arrays["X"], arrays["Y"]
     _require(
-        X.ndim == 2 and Y.ndim == 2 and X.shape[1] == Y.shape[1],
-        f"X and Y must be matrices of equal rank, got shapes {X.shape} and {Y.shape}",
+        X.ndim == 2 and Y.ndim == 2 and X.shape[1] == Y.shape[1] and X.size > 0 and Y.size > 0,
+        f"X and Y must be matrices of equal rank, not empty, got shapes {X.shape} and {Y.shape}",
     )
     _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
@@ -147,6 +156,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     history = arrays["history"]
     right = header["history_fields"] == list(HISTORY) and history.dtype == np.float64
     _require(right and history.shape[1:] == (len(HISTORY),), "history must have its columns")
+    _require(bool(np.isfinite(history).all()), "history must be finite")
     kinds = HISTORY.values()
     records = tuple(
         SweepRecord(*(kind(value) for kind, value in zip(kinds, row, strict=True)))

@@ -71,11 +71,11 @@ class Observations:
         """Summed weights: the number of observations where there are none."""
         return float(np.sum(self.by_row.mass))
 
-    def sum_of_squares(self) -> float:
-        """Σ v b², in float64."""
-        b = self.by_row.values.astype(np.float64)
+    def rms(self, level: float = 0.0) -> float:
+        """Root mean square of the values around a level, in float64."""
+        squares = np.square(self.by_row.values.astype(np.float64) - level)
         v = self.by_row.weights
-        return float(np.sum(b * b * v)) if v.size else float(np.sum(b * b))
+        return float(np.sqrt(np.sum(squares * v if v.size else squares) / self.mass))
 
 
 class _Triplets(NamedTuple):
@@ -139,7 +139,7 @@ def _from_sparse(R: Any, weights: Any) -> _Triplets:
         check_dtype(weights.dtype, "weights")
         if weights.shape != R.shape:
             raise ValueError(f"weights must have the shape of R, {R.shape}, got {weights.shape}")
-        v_rows, v_cols, v = _stored_entries(weights)
+        v_rows, v_cols, v = _stored_entries(weights.asformat(R.format))
         if not (np.array_equal(v_rows, rows) and np.array_equal(v_cols, cols)):
             raise ValueError(
                 "weights must store exactly the entries that R stores, in the same order; "
@@ -169,11 +169,16 @@ def _stored_entries(R: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         _check_compressed(R)
         n = R.shape[0] if R.format == "csr" else R.shape[1]
         size = int(R.indptr[-1])
-        keys = np.repeat(np.arange(n, dtype=R.indices.dtype), np.diff(R.indptr))
+        keys = np.repeat(np.arange(n), np.diff(R.indptr))
         others = R.indices[:size]
         rows, cols = (keys, others) if R.format == "csr" else (others, keys)
         return rows, cols, R.data[:size]
     coo = R if R.format == "coo" else R.tocoo(copy=False)
+    if not coo.row.shape == coo.col.shape == coo.data.shape:
+        raise ValueError(
+            "R must have as many rows, columns and values stored, got "
+            f"{coo.row.size}, {coo.col.size} and {coo.data.size}; R is corrupt"
+        )
     return coo.row, coo.col, coo.data
 
 
@@ -213,7 +218,10 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Triplets:
 
 
 def _from_dense(R: Any, weights: Any) -> _Triplets:
-    array = R if isinstance(R, np.ma.MaskedArray) else np.asarray(R)
+    try:
+        array = R if isinstance(R, np.ma.MaskedArray) else np.asarray(R)
+    except ValueError as error:
+        raise ValueError(f"R must be a matrix with rows of equal length: {error}") from None
     check_dtype(array.dtype, "R")
     if array.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {array.shape}")
@@ -275,8 +283,9 @@ def _build(found: _Triplets) -> Observations:
     if weights is None:
         v = np.empty(0, dtype)
     else:
-        _check_weights(weights, rows, cols)
-        v = np.ascontiguousarray(weights, dtype)
+        with np.errstate(over="ignore"):  # to infinity, which is refused
+            v = np.ascontiguousarray(weights, dtype)
+        _check_weights(weights, v, rows, cols)
     b = np.ascontiguousarray(values, dtype)
     rows = np.ascontiguousarray(rows, index)
     cols = np.ascontiguousarray(cols, index)
@@ -326,11 +335,13 @@ def _check_values(
         )
 
 
-def _check_weights(weights: NDArray[Any], rows: NDArray[Any], cols: NDArray[Any]) -> None:
-    right = np.isfinite(weights) & (weights > 0)
+def _check_weights(
+    weights: NDArray[Any], cast: NDArray[Any], rows: NDArray[Any], cols: NDArray[Any]
+) -> None:
+    right = np.isfinite(cast) & (cast > 0)
     if not right.all():
         first = int(np.argmin(right))
         raise ValueError(
-            f"weights must be finite and positive, got {weights[first]} at row {rows[first]}, "
-            f"column {cols[first]}; leave an observation of weight zero out"
+            f"weights must be finite and positive in {cast.dtype}, got {weights[first]} at row "
+            f"{rows[first]}, column {cols[first]}; leave an observation of weight zero out"
         )

@@ -42,8 +42,8 @@ class SweepRecord:
         Number of the sweep, from 1; rejected ones count.
     objective, loss, penalty : float
         F after the sweep and its parts, in squared units of the data.
-    reg : float
-        λ in force during this sweep.
+    reg, intercept_reg : float
+        λ and λ₀ in force during this sweep.
     relative_decrease : float
         (F before − F after) / F before, both at this sweep's ridge.
     gradient_norm : float
@@ -69,6 +69,7 @@ class SweepRecord:
     loss: float
     penalty: float
     reg: float
+    intercept_reg: float
     relative_decrease: float
     gradient_norm: float
     sign_flips: int

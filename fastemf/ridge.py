@@ -53,16 +53,18 @@ class FixedRidge:
 class AnnealedRidge:
     """A ridge that falls in stages to exactly 0.
 
-    Stage s has λ = δ_s · 2ω(1 − ω) · (typical squared factor entry), so that a
-    row's ridge is about δ_s of the mean diagonal of its normal equations.
+    Stage s has λ = δ_s · 2ω(1 − ω) · (typical squared factor entry), times the typical
+    number of observations where the ridge is not scaled by it, so that a row's ridge is
+    about δ_s of the mean diagonal of its normal equations.
     """
 
     STAGES = (1e-2, 1e-3, 1e-4)
     SWEEPS = 8
 
-    def __init__(self, omega: float, k: int) -> None:
+    def __init__(self, omega: float, k: int, count: float) -> None:
         self._omega = omega
         self._k = k
+        self._count = count
         self._unit = 0.0
         self._sweeps = 0
         self.ridge = Ridge(0.0, 0.0)
@@ -71,7 +73,7 @@ class AnnealedRidge:
     def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
         """Measure the factors once; the stages are relative to that."""
         sizes = [np.sqrt(np.mean(np.square(F[:, : self._k], dtype=float))) for F in (X, Y)]
-        self._unit = 0.5 * asymmetry(self._omega) * float(sizes[0] * sizes[1])
+        self._unit = 0.5 * asymmetry(self._omega) * float(sizes[0] * sizes[1]) * self._count
         self._set()
 
     def advance(self, rms: float) -> None:
@@ -91,21 +93,35 @@ class NoiseRidge:
 
     The residuals, corrected for the degrees of freedom the fit has spent, say
     how noisy the data are; noiseless data drive λ to 0 and are recovered exactly.
+    The intercepts' ridge, worth one observation, falls to 0 with it once the
+    residuals are small against the data.
     """
 
     FROZEN_BELOW = 0.01  # relative change of λ after a sweep
+    SMALL = 0.1  # residuals over the data's spread
+    ROUNDING = 16  # residuals of so many rounding units are nothing but rounding
 
-    def __init__(self, factor: float, omega: float, dof: float, mass: float, rms: float) -> None:
+    def __init__(
+        self,
+        factor: float,
+        omega: float,
+        *,
+        dof: float,
+        mass: float,
+        spread: float,
+        rounding: float,
+    ) -> None:
         spent = min(dof / mass, 0.9)
         self._per_rms = factor * asymmetry(omega) / float(np.sqrt(1 - spent))
-        self._data_rms = rms
+        self._spread = spread
+        self._rounding = self.ROUNDING * rounding
         self._intercepts = asymmetry(omega)
         self.ridge = Ridge(0.0, self._intercepts)
         self.settled = False
 
     def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
         """A rescaled spectral start may overshoot the data themselves."""
-        self._set(min(rms, self._data_rms))
+        self._set(min(rms, self._spread))
 
     def advance(self, rms: float) -> None:
         """Follow the residuals until they hardly move, then freeze."""
@@ -113,7 +129,9 @@ class NoiseRidge:
             return
         before = self.ridge.factors
         self._set(rms)
-        self.settled = abs(self.ridge.factors - before) <= self.FROZEN_BELOW * before
+        moved = abs(self.ridge.factors - before)
+        self.settled = moved <= self.FROZEN_BELOW * before or rms <= self._rounding
 
     def _set(self, rms: float) -> None:
-        self.ridge = Ridge(self._per_rms * rms, self._intercepts)
+        noisy = min(1.0, rms / (self.SMALL * self._spread)) if self._spread > 0 else 1.0
+        self.ridge = Ridge(self._per_rms * rms, self._intercepts * noisy)

@@ -54,15 +54,16 @@ def half_sweep(
     out = np.empty_like(start)
     stats = np.zeros((n_rows, kernels.N_STATS))
     status = np.zeros(n_rows, np.int8)
+    limits = np.finfo(dtype)
+    level = kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny))
     work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q
     for group in _launches(work, n_threads):
         blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
         launch(
             kernels.SWEEP, n_threads, blocks,
             side.indptr, side.indices, side.values, side.weights, other, offset,
-            ridge, float(intercept_ridge), n_factors, dtype(omega), dtype(1 - omega),
-            float(np.finfo(dtype).eps), kernels.MAX_NEWTON if solve else 0,
-            start, out, stats, status,
+            ridge, float(intercept_ridge), n_factors, level,
+            kernels.MAX_NEWTON if solve else 0, start, out, stats, status,
         )  # fmt: skip
     broken = np.flatnonzero(status == kernels.NOT_FINITE)
     if broken.size:
@@ -112,6 +113,8 @@ class CompletionEngine:
         Expectile level.
     level
         μ, or None for a model without intercepts.
+    scale
+        Spread around `level` of the data the model was fitted to; the default is theirs.
     count_scaled
         Whether a row's ridge is multiplied by its number of observations.
     n_threads
@@ -124,6 +127,7 @@ class CompletionEngine:
         omega: float,
         *,
         level: float | None,
+        scale: float | None = None,
         count_scaled: bool,
         n_threads: int,
     ) -> None:
@@ -136,7 +140,15 @@ class CompletionEngine:
         )
         self.eps = float(np.finfo(observations.dtype).eps)
         self.mass = observations.mass
-        self.data_rms = float(np.sqrt(observations.sum_of_squares() / self.mass))
+        self.data_rms = observations.rms()
+        # around the level; constant data have none, and then their size must do
+        self.spread = observations.rms(level or 0.0) or self.data_rms
+        # The constant column beside the factors is as large as their entries should be (to a
+        # power of two, so that nothing is rounded): then the minimum norm of a singular row
+        # follows the data's unit, and the normal equations are evenly scaled.
+        scale = self.spread if scale is None else scale
+        exponent = np.frexp(np.sqrt(scale))[1] if scale > 0 else 0
+        self._unit = observations.dtype.type(2.0**exponent)
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
         """Best `this` (rows for axis 0, columns for axis 1) given `other`."""
@@ -164,15 +176,11 @@ class CompletionEngine:
     def _half(
         self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, *, solve: bool
     ) -> HalfSweep:
-        factors, intercepts, unit = this, ridge.intercepts, None
+        factors, intercepts, unit = this, ridge.intercepts, self._unit
         offset = np.empty(0, this.dtype)
         k = this.shape[1]
         if self._level is not None:
             k -= 1
-            # The constant column is as large as the factors' entries (to a power of two, so
-            # that nothing is rounded): then the minimum norm of a singular row follows the
-            # data's unit, and the normal equations are evenly scaled.
-            unit = _power_of_two(other[:, :k])
             offset = (self._level + other[:, k]).astype(this.dtype)
             other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
             factors = np.column_stack([this[:, :k], this[:, k] / unit])
@@ -190,12 +198,6 @@ class CompletionEngine:
             solve=solve,
             name="row" if axis == 0 else "column",
         )
-        if unit is not None:
+        if self._level is not None:
             half.factor[:, k] *= unit
         return half
-
-
-def _power_of_two(factors: NDArray[Any]) -> Any:
-    """The power of two next above the root mean square; 1 where that is 0."""
-    square = np.mean(np.square(factors, dtype=np.float64)) if factors.size else 0.0
-    return factors.dtype.type(2.0 ** np.frexp(np.sqrt(square))[1] if square > 0 else 1.0)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.np.ufunc import parallel
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -25,12 +26,15 @@ from fastemf.validation import check_integer
 _lock = threading.Lock()
 _launched = False  # a parallel kernel ran in this process: its thread pool exists
 _serial = False  # forked from such a process: the pool is gone
+_blas_lock = threading.Lock()
 
 
 def _after_fork() -> None:
-    global _lock, _serial
-    _lock = threading.Lock()  # the old one may be held by a thread that no longer exists
-    _serial = _launched
+    global _lock, _blas_lock, _serial
+    # The old locks may be held by threads that no longer exist.
+    _lock, _blas_lock = threading.Lock(), threading.Lock()
+    # Other code in the process may have launched kernels too; Numba's flag is not public.
+    _serial = _launched or bool(getattr(parallel, "_is_initialized", False))
 
 
 if hasattr(os, "register_at_fork"):
@@ -55,7 +59,7 @@ def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], 
     call the serial one on each block, so both give the same bits.
     """
     global _launched
-    parallel, serial = kernels
+    in_parallel, serial = kernels
     if _serial:
         for first, last in pairwise(blocks):
             serial(first, last, *args)
@@ -65,13 +69,17 @@ def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], 
         before = numba.get_num_threads()
         numba.set_num_threads(n_threads)
         try:
-            parallel(blocks, *args)
+            in_parallel(blocks, *args)
         finally:
             numba.set_num_threads(before)
 
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Dense algebra whose bits do not depend on the machine's BLAS threads."""
-    with threadpool_limits(1, user_api="blas"):
+    """Dense algebra whose bits do not depend on the machine's BLAS threads.
+
+    The limit holds for the whole process and overlapping ones restore each other's
+    values, so only one thread at a time may be inside.
+    """
+    with _blas_lock, threadpool_limits(1, user_api="blas"):
         yield

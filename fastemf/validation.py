@@ -25,7 +25,7 @@ __all__ = [
 
 def check_level(omega: Any) -> float:
     """An expectile level in (0, 1)."""
-    if np.ndim(omega) > 0 or hasattr(omega, "tocsr"):
+    if isinstance(omega, (list, tuple)) or np.ndim(omega) > 0 or hasattr(omega, "tocsr"):
         raise TypeError(
             "omega must be one number in (0, 1), the expectile level; it is not the observed set "
             "Omega (missing entries are those not stored in a sparse R, or NaN in a dense R); "
@@ -47,12 +47,12 @@ def check_integer(value: Any, name: str, *, minimum: int) -> int:
     return int(value)
 
 
-def check_rank(k: Any, shape: tuple[int, int]) -> int:
+def check_rank(k: Any, shape: tuple[int, int], name: str = "k") -> int:
     """A rank between 1 and the smaller dimension."""
-    k = check_integer(k, "k", minimum=1)
+    k = check_integer(k, name, minimum=1)
     if k > min(shape):
         raise ValueError(
-            f"k must be at most min(rows, columns) = {min(shape)} for a matrix of "
+            f"{name} must be at most min(rows, columns) = {min(shape)} for a matrix of "
             f"{shape[0]} rows and {shape[1]} columns, got {k}"
         )
     return int(k)
@@ -93,13 +93,16 @@ def check_flag(value: Any, name: str) -> bool:
 
 def check_rng(random_state: Any) -> np.random.Generator:
     """One generator from a seed, a generator, or None for fresh entropy."""
+    message = (
+        "random_state must be None, a non-negative integer or a numpy Generator, "
+        f"got {_describe(random_state)}"
+    )
+    if isinstance(random_state, (bool, np.bool_)):
+        raise TypeError(message)
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
-        raise type(error)(
-            "random_state must be None, a non-negative integer or a numpy Generator, "
-            f"got {_describe(random_state)}"
-        ) from None
+        raise type(error)(message) from None
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
@@ -128,8 +131,10 @@ def check_indices(indices: Any, name: str, size: int | None) -> NDArray[np.int64
     return array.astype(np.int64, copy=False)
 
 
-def check_factor(factor: Any, name: str, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """A finite real matrix of the given shape."""
+def check_factor(
+    factor: Any, name: str, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> NDArray[np.float64]:
+    """A real matrix of the given shape, small enough for `dtype`."""
     array = np.asarray(factor)
     check_dtype(array.dtype, name)
     if array.shape != shape:
@@ -137,6 +142,9 @@ def check_factor(factor: Any, name: str, shape: tuple[int, int]) -> NDArray[np.f
     if not np.isfinite(array).all():
         row, col = np.argwhere(~np.isfinite(array))[0]
         raise ValueError(f"{name} must be finite, got {array[row, col]} at ({row}, {col})")
+    limit = float(np.finfo(dtype).max) ** 0.25  # squares of products are still finite
+    if array.size and (largest := float(np.abs(array).max())) > limit:
+        raise ValueError(f"{name} must be below {limit:.2g} in {dtype}, got {largest}")
     return array.astype(np.float64)
 
 

@@ -85,7 +85,7 @@ def test_level_is_nan_where_every_residual_is_zero():
 
 
 @given(matrices(), levels, st.booleans(), st.sampled_from(["auto", 0.1, 0]))
-def test_folding_in_the_training_rows_gives_back_X(R, omega, intercepts, reg):
+def test_folding_in_the_training_rows_gives_back_their_factors(R, omega, intercepts, reg):
     fit = fastemf.complete(R, omega, 2, intercepts=intercepts, reg=reg, max_iter=4, n_jobs=1)
     again = fit.fold_in(R)
     scale = np.nanmax(np.abs(R))

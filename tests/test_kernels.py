@@ -18,12 +18,13 @@ def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64):
     out = np.empty((1, k), dtype)
     stats, status = np.zeros((1, kernels.N_STATS)), np.zeros(1, np.int8)
     start = np.zeros((1, k), dtype) if start is None else np.array(start, dtype).reshape(1, k)
+    limits = np.finfo(dtype)
     kernels.sweep_rows(
         np.array([0, 1]), np.array([0, d]), np.arange(d, dtype=np.int32),
         np.ascontiguousarray(b, dtype), np.empty(0, dtype) if v is None else v.astype(dtype),
         np.ascontiguousarray(B, dtype), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
-        dtype(omega), dtype(1 - omega), float(np.finfo(dtype).eps), kernels.MAX_NEWTON,
-        start, out, stats, status,
+        kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny)),
+        kernels.MAX_NEWTON, start, out, stats, status,
     )  # fmt: skip
     return out[0], stats[0], int(status[0])
 
@@ -100,7 +101,7 @@ def _interpreted():
 @example((*CYCLE, 0.01, 0.0, None))
 def test_certificate_and_independence_of_the_start(problem):
     B, b, omega, ridge, v = problem
-    x, stats, status = solve(B, b, omega, ridge, v)
+    x, _, status = solve(B, b, omega, ridge, v)
     assert status in (kernels.SOLVED, kernels.MINIMUM_NORM)
     residual = row_gradient(B, b, x, omega, ridge, v)
     assert np.linalg.norm(residual) <= 1e-8 * gradient_scale(B, b, x, ridge, v)

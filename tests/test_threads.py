@@ -117,12 +117,12 @@ def test_a_child_forked_first_runs_in_parallel_itself():
 def test_interrupt_stops_soon_and_leaves_the_data():
     code = """
     import _thread, threading, time
-    R = data()
+    R = fastemf.datasets.make_skewed(1500, 1500, rank=5, density=0.5, random_state=5).R
     keep = R.data.copy(), R.indices.copy(), R.indptr.copy()
     digest(1)  # compiled
     threading.Timer(0.5, _thread.interrupt_main).start()
     try:
-        fastemf.complete(R, 0.1, 5, reg=0.01, tol=0, max_iter=10**9, n_jobs=2)
+        fastemf.complete(R, 0.1, 40, reg=0.01, tol=0, max_iter=10**9, n_jobs=2)
     except KeyboardInterrupt:
         same = all(np.array_equal(a, b) for a, b in zip(keep, (R.data, R.indices, R.indptr)))
         print("interrupted", same)

@@ -1,0 +1,88 @@
+"""Matrices to time on: generated ones, and the real ones where FASTEMF_DATA says they are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def uniform(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
+    """Entries spread evenly."""
+    rng = np.random.default_rng(seed)
+    return _sample(rng, m, n, nnz, np.full(m, 1.0), np.full(n, 1.0))
+
+
+def skewed(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
+    """Entries spread as in logs: log-normal activity of rows and popularity of columns.
+
+    With 50,000 × 10,000 and 4.6M entries the row counts have a median of about 50 and a
+    maximum of some thousands, the column counts a median of about 170 and a maximum of some
+    ten thousands.
+    """
+    rng = np.random.default_rng(seed)
+    rows, cols = np.exp(1.15 * rng.standard_normal(m)), np.exp(1.4 * rng.standard_normal(n))
+    return _sample(rng, m, n, nnz, rows, cols)
+
+
+def _sample(rng, m, n, nnz, row_share, col_share) -> sp.csr_matrix:
+    """About nnz distinct cells with those marginal shares; low rank plus skewed noise."""
+    total = row_share.sum()
+    counts = np.minimum(rng.poisson(nnz * row_share / total), n // 2).astype(np.int64)
+    counts = np.maximum(counts, 1)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    edges = np.cumsum(col_share)
+    cols = np.searchsorted(edges, rng.random(indptr[-1]) * edges[-1]).astype(np.int32)
+    rows = np.repeat(np.arange(m, dtype=np.int32), counts)
+    # Drop repeats: competitors treat them differently.
+    cell = rows.astype(np.int64) * n + cols
+    del rows, cols
+    cell.sort()
+    cell = cell[np.concatenate([[True], cell[1:] != cell[:-1]])]
+    rows, cols = (cell // n).astype(np.int32), (cell % n).astype(np.int32)
+    del cell
+    X, Y = rng.uniform(size=(m, 8)).astype(np.float32), rng.uniform(size=(n, 8)).astype(np.float32)
+    values = np.empty(rows.size, np.float32)
+    for first in range(0, rows.size, 1 << 20):
+        part = slice(first, first + (1 << 20))
+        values[part] = np.einsum("ij,ij->i", X[rows[part]], Y[cols[part]])
+        values[part] += 0.5 * rng.chisquare(3, values[part].size)
+    indptr = np.searchsorted(rows, np.arange(m + 1))
+    return sp.csr_matrix((values, cols, indptr), shape=(m, n))
+
+
+def web_services() -> sp.csr_matrix:
+    """Response times of recovered fragments of WS-DREAM."""
+    with np.load(_real("wsdream1_rt_union.npz")) as file:
+        keep = (file["src"] & 7) > 0
+        cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
+        return sp.csr_matrix((file["val"][keep], cells), shape=tuple(file["shape"]))
+
+
+def planetlab() -> sp.csr_matrix:
+    """Half of the round-trip times of the first PlanetLab snapshot."""
+    with np.load(_real("netlatency_planetlab.npz")) as file:
+        R = file["rtt_ms"][0]
+    keep = (np.random.default_rng(0).random(R.shape) < 0.5) & ~np.eye(len(R), dtype=bool)
+    return sp.csr_matrix((R[keep].astype(np.float32), np.nonzero(keep)), shape=R.shape)
+
+
+def _real(name: str) -> Path:
+    folder = os.environ.get("FASTEMF_DATA", "")
+    path = Path(folder) / name
+    if not folder or not path.exists():
+        raise FileNotFoundError(f"{name}: set FASTEMF_DATA to the folder that holds it")
+    return path
+
+
+PROBLEMS: dict[str, Callable[[], sp.csr_matrix]] = {
+    "tiny": lambda: skewed(200, 100, 3_000),
+    "small": lambda: skewed(5_000, 2_000, 300_000),
+    "uniform": lambda: uniform(50_000, 10_000, 4_600_000),
+    "skewed": lambda: skewed(50_000, 10_000, 4_900_000),
+    "web services": web_services,
+    "planetlab": planetlab,
+}
