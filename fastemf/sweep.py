@@ -141,8 +141,9 @@ class CompletionEngine:
         self.eps = float(np.finfo(observations.dtype).eps)
         self.mass = observations.mass
         self.data_rms = observations.rms()
-        # around the level; constant data have none, and then their size must do
-        self.spread = observations.rms(level or 0.0) or self.data_rms
+        self.spread = observations.rms(level or 0.0)  # around the level
+        if self.spread <= 16 * self.eps * self.data_rms:  # none but rounding: their size must do
+            self.spread = self.data_rms
         # The constant column beside the factors is as large as their entries should be (to a
         # power of two, so that nothing is rounded): then the minimum norm of a singular row
         # follows the data's unit, and the normal equations are evenly scaled.
