@@ -27,6 +27,7 @@ class Engine(Protocol):
 
     omega: float
     mass: float  # Σ v
+    rounding: float  # residuals of this root mean square are nothing but rounding
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
         """Best rows (axis 0) or columns (axis 1) given the other factor."""
@@ -142,7 +143,8 @@ class Alternation:
             fast = after < 0.25 * before
             settled = schedule.settled
             schedule.advance(point.rms)
-            converged = settled and decrease <= self.tol
+            # Residuals that are rounding only would go up and down for ever.
+            converged = settled and (decrease <= self.tol or point.rms <= engine.rounding)
             if self.orthogonalize and not (converged or stopped or len(history) == self.max_iter):
                 point.X = engine.orthonormal(point.X)
 

@@ -238,7 +238,7 @@ def _noise_ridge(
         dof=spent - width**2,
         mass=engine.mass,
         spread=engine.spread,
-        rounding=engine.eps * engine.data_rms,
+        rounding=engine.rounding,
     )
 
 

@@ -99,7 +99,6 @@ class NoiseRidge:
 
     FROZEN_BELOW = 0.01  # relative change of λ after a sweep
     SMALL = 0.1  # residuals over the data's spread
-    ROUNDING = 16  # residuals of so many rounding units are nothing but rounding
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class NoiseRidge:
         spent = min(dof / mass, 0.9)
         self._per_rms = factor * asymmetry(omega) / float(np.sqrt(1 - spent))
         self._spread = spread
-        self._rounding = self.ROUNDING * rounding
+        self._rounding = rounding
         self._intercepts = asymmetry(omega)
         self.ridge = Ridge(0.0, self._intercepts)
         self.settled = False

@@ -138,12 +138,12 @@ class CompletionEngine:
         self._scales = tuple(
             side.mass if count_scaled else np.ones_like(side.mass) for side in self._sides
         )
-        self.eps = float(np.finfo(observations.dtype).eps)
         self.mass = observations.mass
-        self.data_rms = observations.rms()
+        size = observations.rms()
+        self.rounding = 16 * float(np.finfo(observations.dtype).eps) * size
         self.spread = observations.rms(level or 0.0)  # around the level
-        if self.spread <= 16 * self.eps * self.data_rms:  # none but rounding: their size must do
-            self.spread = self.data_rms
+        if self.spread <= self.rounding:  # constant data have none: their size must do
+            self.spread = size
         # The constant column beside the factors is as large as their entries should be (to a
         # power of two, so that nothing is rounded): then the minimum norm of a singular row
         # follows the data's unit, and the normal equations are evenly scaled.
