@@ -90,15 +90,17 @@ class Alternation:
         converged = stopped = False
         previous = X
         accepted_since = restarts = 0
-        fast = False
+        remaining = 1.0  # F after over F before, in the last accepted sweep
         while not (converged or stopped) and len(history) < self.max_iter:
             began = time.perf_counter()
             ridge = schedule.ridge
             before = point.loss + engine.penalty(point.X, point.Y, ridge)
 
             beta = 0.0
-            if self.momentum and len(history) >= PLAIN_SWEEPS and accepted_since and not fast:
-                beta = (accepted_since - 1) / (accepted_since + 2)
+            if self.momentum and len(history) >= PLAIN_SWEEPS and accepted_since:
+                # Nesterov's, but no more than suits the rate: momentum β contracts F by β at
+                # best, so where F falls faster than that by itself, β would only slow it.
+                beta = min((accepted_since - 1) / (accepted_since + 2), remaining)
             base = (
                 point.X if beta == 0 else point.X + point.X.dtype.type(beta) * (point.X - previous)
             )
@@ -139,8 +141,7 @@ class Alternation:
 
             previous, point = point.X, following
             accepted_since += 1
-            # Where the error halves by itself, extrapolating only disturbs it.
-            fast = after < 0.25 * before
+            remaining = max(0.0, 1.0 - decrease)
             settled = schedule.settled
             schedule.advance(point.rms)
             # Residuals that are rounding only would go up and down for ever.
