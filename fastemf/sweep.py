@@ -54,6 +54,7 @@ def half_sweep(
     out = np.empty_like(start)
     stats = np.zeros((n_rows, kernels.N_STATS))
     status = np.zeros(n_rows, np.int8)
+    wide = kernels.padded(other)
     limits = np.finfo(dtype)
     level = kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny))
     work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q
@@ -61,7 +62,7 @@ def half_sweep(
         blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
         launch(
             kernels.SWEEP, n_threads, blocks,
-            side.indptr, side.indices, side.values, side.weights, other, offset,
+            side.indptr, side.indices, side.values, side.weights, wide, offset,
             ridge, float(intercept_ridge), n_factors, level,
             kernels.MAX_NEWTON if solve else 0, start, out, stats, status,
         )  # fmt: skip
@@ -188,7 +189,7 @@ class CompletionEngine:
             intercepts *= float(unit) ** 2
         half = half_sweep(
             self._sides[axis],
-            np.ascontiguousarray(other),
+            other,
             offset,
             np.ascontiguousarray(factors),
             ridge.factors * self._scales[axis],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -22,7 +23,7 @@ def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64):
     kernels.sweep_rows(
         np.array([0, 1]), np.array([0, d]), np.arange(d, dtype=np.int32),
         np.ascontiguousarray(b, dtype), np.empty(0, dtype) if v is None else v.astype(dtype),
-        np.ascontiguousarray(B, dtype), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
+        kernels.padded(B.astype(dtype)), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
         kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny)),
         kernels.MAX_NEWTON, start, out, stats, status,
     )  # fmt: skip
@@ -158,6 +159,38 @@ def test_long_rows_across_chunk_and_slot_boundaries(d, k):
         r = b - B @ x
         np.testing.assert_allclose(stats[kernels.ABOVE], np.sum(r[r >= 0] ** 2), rtol=1e-10)
         np.testing.assert_allclose(stats[kernels.BELOW], np.sum(r[r < 0] ** 2), rtol=1e-10)
+
+
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize("count", [0, 1, 5, 40])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_register_tile_is_a_sum_of_outer_products(vectors, count, dtype):
+    rng = np.random.default_rng(count)
+    lanes = kernels.VECTOR_BYTES // np.dtype(dtype).itemsize
+    source = rng.standard_normal((count + 3, 3 * lanes)).astype(dtype)
+    weights = rng.standard_normal(count + 5).astype(dtype)
+    out = rng.standard_normal((2 * kernels.TILE_ROWS, 3 * lanes)).astype(dtype)
+    b, a = kernels.TILE_ROWS, lanes
+    expected = out.astype(np.float64)
+    for o in range(count):
+        left = source[o + 2, b : b + kernels.TILE_ROWS].astype(np.float64)
+        right = source[o + 2, a : a + vectors * lanes]
+        expected[b : b + kernels.TILE_ROWS, a : a + vectors * lanes] += (
+            weights[o + 4] * left[:, None] * right
+        )
+    call_tile(vectors)(source, weights, 2, 4, count, b, a, out)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=100 * np.finfo(dtype).eps)
+
+
+def call_tile(vectors):
+    """The tile is an intrinsic: it can only be called from compiled code."""
+    tile = kernels._tile_1 if vectors == 1 else kernels._tile_2
+
+    @numba.njit
+    def call(source, weights, first, first_weight, count, b, a, out):
+        tile(source, weights, first, first_weight, count, b, a, out)
+
+    return call
 
 
 @pytest.mark.compiled
