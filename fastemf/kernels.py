@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from math import isfinite, sqrt
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -36,6 +37,7 @@ from llvmlite import ir
 from numba import config, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from fastemf.jit import kernel
 
@@ -64,7 +66,7 @@ Level = namedtuple(
 )
 
 
-def padded(factor):
+def padded(factor: NDArray[Any]) -> NDArray[Any]:
     """The factor with zero columns up to whole vectors, as the kernels take it."""
     lanes = VECTOR_BYTES // factor.itemsize
     wide = np.zeros((factor.shape[0], -(-factor.shape[1] // lanes) * lanes), factor.dtype)
