@@ -202,8 +202,11 @@ def complete(
         end = loop.run(engine, X, Y, schedule)
     if not (end.converged or end.stopped):
         warn(
-            f"the fit did not settle within max_iter={max_iter} sweeps (last relative decrease "
-            f"{end.history[-1].relative_decrease:.2g}, tol={tol:g}): raise max_iter or tol",
+            f"the fit did not settle within max_iter={max_iter} sweeps: the last one lowered the "
+            f"objective by {end.history[-1].relative_decrease:.2g} (tol={tol:g})"
+            + ("" if schedule.settled else " and the ridge was still moving")
+            + "; raise max_iter"
+            + (" or tol" if schedule.settled else ""),
             ConvergenceWarning,
         )
     return Factorization(

@@ -18,7 +18,7 @@ LEVELS = (0.1, 0.5, 0.9)
 
 def run(size: int, density: float, rank: int, seed: int) -> str:
     """Generate, fit, and return the table to print."""
-    print("compiling (the first run takes about half a minute)", end="\r", file=sys.stderr)
+    print("loading the kernels (compiled on the first run: half a minute)", file=sys.stderr)
     complete(np.eye(3) + 1, 0.5, 1, intercepts=True)
     data = make_skewed(size, size, rank=rank, density=density, random_state=seed)
     missing = np.ones((size, size), bool)

@@ -17,6 +17,7 @@ from fastemf.records import Ridge, SweepRecord
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads, launch
 from fastemf.validation import check_choice, check_indices, check_integer
+from fastemf.warn import warn
 
 __all__ = ["Factorization", "load"]
 
@@ -88,10 +89,11 @@ class Factorization:
     def __repr__(self) -> str:
         m, n = self.shape
         end = "converged" if self.converged else "not converged"
+        end = f"{end} in {self.n_iter} sweeps" if self.history else "folded in"
         intercepts = "" if self.row_intercepts is None else ", intercepts"
         return (
             f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}, "
-            f"reg={self.reg:.3g}, {self.X.dtype}, {end} in {self.n_iter} sweeps>"
+            f"reg={self.reg:.3g}, {self.X.dtype}, {end}>"
         )
 
     # --- predictions -----------------------------------------------------------------------
@@ -265,7 +267,7 @@ class Factorization:
         Returns
         -------
         Factorization
-            Of the new rows (columns) by the same other side.
+            Of the new rows (columns), numbered from 0, by the same other side.
 
         Examples
         --------
@@ -302,6 +304,9 @@ class Factorization:
         else:
             unseen = np.flatnonzero(observed.by_col.mass == 0)
             news = {"Y": factor, "col_intercepts": intercepts, "unseen_cols": unseen}
+        if unseen.size:
+            what = ("rows", "columns")[axis]
+            warn(f"{unseen.size} of the {factor.shape[0]} new {what} have no observations")
         return replace(self, history=(), converged=True, **news)
 
     def _extended(self, axis: int) -> NDArray[Any]:

@@ -58,6 +58,12 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
 
     target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot save a model to {os.fspath(path)}: it is a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"cannot save a model to {os.fspath(path)}: there is no such folder"
+        )
     handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -99,7 +105,8 @@ def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         with loaded:
             return {key: np.asarray(loaded[key]) for key in loaded.files}
     except _UNREADABLE as error:
-        raise _MalformedError(f"truncated, damaged, or another kind of file ({error})") from error
+        # Not NumPy's own words: they advise unpickling what is not even an array.
+        raise _MalformedError("truncated, damaged, or another kind of file") from error
 
 
 def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:

@@ -198,12 +198,20 @@ def _check_compressed(R: Any) -> None:
 
 def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Triplets:
     if len(R) != 3:
-        raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items")
+        hint = "; scipy's (values, (rows, cols)) is another order" if len(R) == 2 else ""
+        raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items{hint}")
     values = np.asarray(R[2])
     check_dtype(values.dtype, "values")
     m, n = (None, None) if shape is None else _check_shape(shape)
-    rows = check_indices(R[0], "rows", m)
-    cols = check_indices(R[1], "cols", n)
+    rows = check_indices(R[0], "rows", None)
+    cols = check_indices(R[1], "cols", None)
+    if m is not None and n is not None and rows.size and cols.size:
+        if rows.max() < n and cols.max() < m and not (rows.max() < m and cols.max() < n):
+            raise IndexError(
+                f"rows go up to {rows.max()} and cols up to {cols.max()}, too far for shape "
+                f"({m}, {n}); are the two swapped?"
+            )
+        rows, cols = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
     if not rows.ndim == cols.ndim == values.ndim == 1 or not rows.size == cols.size == values.size:
         raise ValueError(
             "rows, cols and values must be one-dimensional and of equal length, got shapes "
@@ -213,6 +221,12 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Triplets:
         raise ValueError("R must hold at least one observation, got none")
     if m is None or n is None:
         m, n = int(rows.max()) + 1, int(cols.max()) + 1
+        if max(m, n) > 1000 * (values.size + 1000):
+            raise ValueError(
+                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
+                f"{values.size} observations, so these look like identifiers: number them with "
+                "np.unique(ids, return_inverse=True), or give shape= if they are right"
+            )
     v = None if weights is None else _flat_weights(weights, values.size)
     return _Triplets((m, n), rows, cols, values, v)
 
@@ -226,6 +240,8 @@ def _from_dense(R: Any, weights: Any) -> _Triplets:
     if array.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {array.shape}")
     values = np.asarray(array)
+    if 3 in values.shape and values.size >= 60:
+        _warn_of_a_table(values if values.shape[1] == 3 else values.T)
     if isinstance(array, np.ma.MaskedArray):
         observed = ~np.ma.getmaskarray(array)
     else:
@@ -241,6 +257,16 @@ def _from_dense(R: Any, weights: Any) -> _Triplets:
             raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
         v = v[rows, cols]
     return _Triplets(values.shape, rows, cols, values[rows, cols], v)
+
+
+def _warn_of_a_table(columns: NDArray[Any]) -> None:
+    """A log of (row, column, value) lines is also a matrix with three columns."""
+    ids = columns[:, :2]
+    if (ids >= 0).all() and (ids == np.floor(ids)).all() and (np.diff(ids, axis=0) != 0).any():
+        warn(
+            f"R has shape {columns.shape} with integers in two of three columns; if these are "
+            "(row, column, value) lines, pass the tuple (rows, cols, values) instead"
+        )
 
 
 def _flat_weights(weights: Any, size: int) -> NDArray[Any]:
@@ -314,7 +340,7 @@ def _check_values(
         first = int(np.argmin(finite))
         raise ValueError(
             f"R must be finite where it is observed, got {values[first]} at row {rows[first]}, "
-            f"column {cols[first]}; leave a missing entry out of a sparse R"
+            f"column {cols[first]}; leave missing entries out of triplets and of a sparse R"
         )
     size = np.abs(values.astype(dtype, copy=False))
     first = int(np.argmax(size))
@@ -343,5 +369,6 @@ def _check_weights(
         first = int(np.argmin(right))
         raise ValueError(
             f"weights must be finite and positive in {cast.dtype}, got {weights[first]} at row "
-            f"{rows[first]}, column {cols[first]}; leave an observation of weight zero out"
+            f"{rows[first]}, column {cols[first]}; leave out what should not count (NaN in a dense "
+            "R, not a mask of weights)"
         )

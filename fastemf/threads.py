@@ -46,10 +46,10 @@ def count_threads(n_jobs: Any) -> int:
     available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if n_jobs is None:
         return 1
-    jobs = check_integer(n_jobs, "n_jobs", minimum=-available)
+    jobs = check_integer(n_jobs, "n_jobs", minimum=-(10**9))
     if jobs == 0:
         raise ValueError("n_jobs must not be 0: give a number of threads, or -1 for all")
-    return min(jobs, available) if jobs > 0 else available + 1 + jobs
+    return min(jobs, available) if jobs > 0 else max(1, available + 1 + jobs)
 
 
 def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], *args: Any) -> None:

@@ -28,13 +28,16 @@ def check_level(omega: Any) -> float:
     if isinstance(omega, (list, tuple)) or np.ndim(omega) > 0 or hasattr(omega, "tocsr"):
         raise TypeError(
             "omega must be one number in (0, 1), the expectile level; it is not the observed set "
-            "Omega (missing entries are those not stored in a sparse R, or NaN in a dense R); "
-            f"got {_describe(omega)}"
+            "Omega (missing entries are those not stored in a sparse R, or NaN in a dense R), and "
+            f"several levels take one fit each; got {_describe(omega)}"
         )
     if isinstance(omega, (bool, np.bool_)) or not isinstance(omega, numbers.Real):
         raise TypeError(f"omega must be a number in (0, 1), got {_describe(omega)}")
     if not 0.0 < float(omega) < 1.0:
-        raise ValueError(f"omega must lie strictly between 0 and 1, got {omega!r}")
+        raise ValueError(
+            "omega must lie strictly between 0 and 1 (a level, not a percentage or a percentile), "
+            f"got {omega!r}"
+        )
     return float(omega)
 
 
@@ -108,7 +111,13 @@ def check_rng(random_state: Any) -> np.random.Generator:
 def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
     """The float dtype in which data of `dtype` are computed: float32 stays, the rest is float64."""
     if dtype.kind not in "biuf":
-        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}")
+        hint = (
+            "; convert objects with .astype(float), a nullable pandas table with "
+            ".to_numpy(float, na_value=np.nan)"
+            if dtype.kind == "O"
+            else ""
+        )
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}{hint}")
     is_single = dtype.kind == "f" and dtype.itemsize == 4
     return np.dtype(np.float32) if is_single else np.dtype(np.float64)
 
@@ -119,7 +128,11 @@ def check_indices(indices: Any, name: str, size: int | None) -> NDArray[np.int64
     if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got dtype {array.dtype}")
+        raise TypeError(
+            f"{name} must hold integers, got dtype {array.dtype}; turn labels into "
+            "positions with np.unique(labels, return_inverse=True), whole floats with "
+            ".astype(int)"
+        )
     if array.size:
         lowest, highest = int(array.min()), int(array.max())
         if lowest < 0:

@@ -25,7 +25,7 @@ ALLOWED = {
     "entry_kernels": {"jit"},
     "factorization": {
         "entry_kernels", "loss", "model_file", "observations", "records", "sweep", "threads",
-        "validation",
+        "validation", "warn",
     },
     "initialise": {
         "entry_kernels", "factorization", "observations", "records", "ridge", "sweep", "threads",

@@ -158,7 +158,32 @@ def test_bad_shape(shape, error, parts):
 
 def test_triplets_outside_their_shape_and_finished_observations():
     with refuses(IndexError, "rows must be below 2", 4):
+        complete(([4, 0], [0, 3], [1.0, 2.0]), shape=(2, 5))
+    with refuses(IndexError, "rows go up to 4 and cols up to 1", "(2, 5)", "swapped?"):
         complete(([4, 0], [0, 1], [1.0, 2.0]), shape=(2, 5))
+    with refuses(ValueError, "positions from 0", 10**9, "identifiers"):
+        complete(([0, 10**9], [0, 1], [1.0, 2.0]))
+    with refuses(ValueError, "(rows, cols, values)", "2 items", "scipy's"):
+        complete(([1.0, 2.0], ([0, 1], [0, 1])))
+    with refuses(TypeError, "R must hold real numbers", "object", "na_value"):
+        complete([[1.0, None], [2.0, 3.0]])
+
+
+def test_a_log_passed_as_a_matrix_is_pointed_out():
+    rng = np.random.default_rng(0)
+    lines = np.column_stack([rng.integers(0, 9, (40, 2)), rng.uniform(1, 2, 40)])
+    for matrix in (lines, lines.T):
+        with pytest.warns(UserWarning, match="pass the tuple"):
+            observe(matrix)
+    observe(rng.uniform(1, 2, (40, 3)))  # a matrix with three columns, and no warning
+
+
+def test_folding_in_empty_rows_warns():
+    fit = complete(DATA)
+    new = np.full((3, 5), np.nan)
+    new[1] = 2.0
+    with pytest.warns(UserWarning, match="2 of the 3 new rows have no observations"):
+        assert fit.fold_in(new).unseen_rows.tolist() == [0, 2]
     observed = observe(DATA)
     with refuses(ValueError, "shape must be that of R", (6, 5), (5, 6)):
         complete(observed, shape=(5, 6))
@@ -205,7 +230,6 @@ BAD_OPTIONS = [
     *each("random_state", ValueError, SEED, (-1,)),
     *each("random_state", TypeError, SEED, (1.5, "seed")),
     ("n_jobs", 0, ValueError, "n_jobs must not be 0"),
-    *each("n_jobs", ValueError, "must be at least", (-10_000,)),
     *each("n_jobs", TypeError, "must be an integer", (1.0, True, "all")),
     *each("callback", TypeError, "must be callable", ("print", 3)),
     *each("init", ValueError, 'must be "spectral", "random", a pair', ("svd", None, 3, [1, 2])),

@@ -328,7 +328,7 @@ def test_another_program_and_no_header_are_refused(bad, tmp_path):
 
 @pytest.mark.parametrize("name", ["X", "history", "unseen_rows"])
 def test_pickled_arrays_are_refused(name, bad):
-    assert_refused(bad(**{name: np.array([{"run": "me"}], object)}), "allow_pickle=False")
+    assert_refused(bad(**{name: np.array([{"run": "me"}], object)}), "another kind of file")
 
 
 def holed(shape, hole, dtype=np.float64):
