@@ -16,9 +16,7 @@ take two values only, so after the first H only the observations whose sign
 flipped are corrected.
 
 Everything of order k² per observation is a sum of outer products and goes
-through one register tile (`_tile`). It is written in LLVM's vector types because
-Numba leaves the vectoriser for straight-line code off, and a tile of scalars
-stays scalar.
+through one register tile.
 
 Name prefixes tell the layer: `_chunk_*` up to a cacheful of observations,
 `_row_*` one row, `_rows_*` a serial block of rows that owns its scratch,
@@ -89,92 +87,193 @@ def sign_weight(r, upper, lower):
     return upper if r >= 0 else lower
 
 
-# --- the register tile ---------------------------------------------------------------------
+# --- vector operations ---------------------------------------------------------------------
+#
+# Numba leaves LLVM's vectoriser for straight-line code off, and its loop vectoriser ends every
+# loop with a scalar remainder, which dominates at the lengths of one row. So what runs once per
+# observation or per row of a triangle is written in vector types. Rows are padded to whole
+# vectors, hence no remainders. Each operation has its meaning beside it in Python, which is also
+# what runs without the JIT.
+
+
+class _Vectors:
+    """The instructions the operations below are made of."""
+
+    FUSE = ("contract", "reassoc")  # multiply and add in one instruction; sum lanes in any order
+    INDEX, LANE = ir.IntType(64), ir.IntType(32)
+
+    def __init__(self, context, builder, dtype):
+        self.context, self.builder = context, builder
+        self.element = context.get_data_type(dtype)
+        self.itemsize = dtype.bitwidth // 8
+        self.lanes = VECTOR_BYTES // self.itemsize
+        self.type = ir.VectorType(self.element, self.lanes)
+        self.zero = ir.Constant(self.type, [self.element(0.0)] * self.lanes)
+
+    def pointer(self, kind, array, row, column):
+        """Address of an element; one-dimensional arrays are a single row."""
+        view = self.context.make_array(kind)(self.context, self.builder, array)
+        if kind.ndim == 2:
+            stride = cgutils.unpack_tuple(self.builder, view.strides)[0]
+            width = self.builder.sdiv(stride, self.INDEX(self.itemsize))
+            column = self.builder.add(self.builder.mul(row, width), column)
+        return self.builder.gep(view.data, [column])
+
+    def width(self, kind, array):
+        view = self.context.make_array(kind)(self.context, self.builder, array)
+        return cgutils.unpack_tuple(self.builder, view.shape)[-1]
+
+    def _at(self, pointer, number):
+        pointer = self.builder.gep(pointer, [self.INDEX(number * self.lanes)])
+        return self.builder.bitcast(pointer, self.type.as_pointer())
+
+    def load(self, pointer, number=0):
+        loaded = self.builder.load(self._at(pointer, number))
+        loaded.align = self.itemsize
+        return loaded
+
+    def store(self, value, pointer, number=0):
+        self.builder.store(value, self._at(pointer, number)).align = self.itemsize
+
+    def splat(self, scalar):
+        undefined = ir.Constant(self.type, ir.Undefined)
+        single = self.builder.insert_element(undefined, scalar, self.LANE(0))
+        zeros = ir.Constant(ir.VectorType(self.LANE, self.lanes), [self.LANE(0)] * self.lanes)
+        return self.builder.shuffle_vector(single, undefined, zeros)
+
+    def multiply_add(self, a, b, c):
+        product = self.builder.fmul(a, b, flags=self.FUSE)
+        return self.builder.fadd(product, c, flags=self.FUSE)
+
+    def total(self, vector):
+        """Sum of the lanes."""
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f{8 * self.itemsize}"
+        kind = ir.FunctionType(self.element, [self.element, self.type])
+        reduce = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        return self.builder.call(reduce, [self.element(0.0), vector], fastmath=self.FUSE)
+
+    def loop(self, first, last, step, sums, body):
+        """Run body(index, sums) → sums for first, first + step, … below last; returns the sums."""
+        builder = self.builder
+        before = builder.block
+        inside, done = (builder.append_basic_block(name) for name in ("vector.loop", "vector.end"))
+        builder.cbranch(builder.icmp_signed("<", first, last), inside, done)
+        builder.position_at_end(inside)
+        index = builder.phi(self.INDEX)
+        running = [builder.phi(self.type) for _ in sums]
+        following = body(index, running)
+        index_next = builder.add(index, self.INDEX(step))
+        index.add_incoming(first, before)
+        index.add_incoming(index_next, inside)
+        builder.cbranch(builder.icmp_signed("<", index_next, last), inside, done)
+        builder.position_at_end(done)
+        ended = [builder.phi(self.type) for _ in sums]
+        for start, phi, end, value in zip(sums, running, ended, following, strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(value, inside)
+            end.add_incoming(start, before)
+            end.add_incoming(value, inside)
+        return ended
 
 
 def _tile_codegen(rows, vectors):
-    """LLVM for out[b:b+rows, a:a+vectors·lanes] += Σ_o w[o] · source[o, b:…]ᵀ source[o, a:…]."""
-
     def codegen(context, builder, signature, args):
         kinds = signature.args
-        source, weights, out = (
-            context.make_array(kinds[i])(context, builder, args[i]) for i in (0, 1, 7)
-        )
-        first, first_weight, count, b, a = args[2:7]
-        element = context.get_data_type(kinds[0].dtype)
-        itemsize = kinds[0].dtype.bitwidth // 8
-        lanes = VECTOR_BYTES // itemsize
-        vector, index, lane = ir.VectorType(element, lanes), ir.IntType(64), ir.IntType(32)
+        source, weights, first, first_weight, count, b, a, out = args
+        do = _Vectors(context, builder, kinds[0].dtype)
 
-        def at(array, row, column):
-            stride = cgutils.unpack_tuple(builder, array.strides)[0]
-            width = builder.sdiv(stride, index(itemsize))
-            return builder.gep(array.data, [builder.add(builder.mul(row, width), column)])
+        def body(o, sums):
+            at = builder.add(o, first_weight)
+            weight = do.splat(builder.load(do.pointer(kinds[1], weights, None, at)))
+            row = builder.add(o, first)
+            right, left = (do.pointer(kinds[0], source, row, column) for column in (a, b))
+            rights = [
+                builder.fmul(do.load(right, j), weight, flags=do.FUSE) for j in range(vectors)
+            ]
+            following = []
+            for i in range(rows):
+                factor = do.splat(builder.load(builder.gep(left, [do.INDEX(i)])))
+                for j in range(vectors):
+                    following.append(do.multiply_add(factor, rights[j], sums[i * vectors + j]))
+            return following
 
-        def vector_at(pointer, number):
-            pointer = builder.gep(pointer, [index(number * lanes)])
-            return builder.bitcast(pointer, vector.as_pointer())
-
-        def load(pointer):
-            loaded = builder.load(pointer)
-            loaded.align = itemsize
-            return loaded
-
-        def splat(scalar):
-            undefined = ir.Constant(vector, ir.Undefined)
-            single = builder.insert_element(undefined, scalar, lane(0))
-            zeros = ir.Constant(ir.VectorType(lane, lanes), [lane(0)] * lanes)
-            return builder.shuffle_vector(single, undefined, zeros)
-
-        fuse = ("contract",)  # multiply and add in one instruction
-        zero = ir.Constant(vector, [element(0.0)] * lanes)
-        before = builder.block
-        loop, done = (builder.append_basic_block(f"tile.{name}") for name in ("loop", "done"))
-        builder.cbranch(builder.icmp_signed(">", count, index(0)), loop, done)
-
-        builder.position_at_end(loop)
-        o = builder.phi(index)
-        o.add_incoming(index(0), before)
-        sums = [builder.phi(vector) for _ in range(rows * vectors)]
-        weight = splat(builder.load(builder.gep(weights.data, [builder.add(o, first_weight)])))
-        row = builder.add(o, first)
-        right = at(source, row, a)
-        rights = [
-            builder.fmul(load(vector_at(right, i)), weight, flags=fuse) for i in range(vectors)
-        ]
-        left = at(source, row, b)
-        following = []
+        sums = do.loop(do.INDEX(0), count, 1, [do.zero] * (rows * vectors), body)
         for i in range(rows):
-            factor = splat(builder.load(builder.gep(left, [index(i)])))
+            target = do.pointer(kinds[7], out, builder.add(b, do.INDEX(i)), a)
             for j in range(vectors):
-                product = builder.fmul(factor, rights[j], flags=fuse)
-                following.append(builder.fadd(product, sums[i * vectors + j], flags=fuse))
-        o_next = builder.add(o, index(1))
-        o.add_incoming(o_next, loop)
-        for phi, value in zip(sums, following, strict=True):
-            phi.add_incoming(zero, before)
-            phi.add_incoming(value, loop)
-        builder.cbranch(builder.icmp_signed("<", o_next, count), loop, done)
-
-        builder.position_at_end(done)
-        totals = [builder.phi(vector) for _ in following]
-        for phi, value in zip(totals, following, strict=True):
-            phi.add_incoming(zero, before)
-            phi.add_incoming(value, loop)
-        for i in range(rows):
-            target = at(out, builder.add(b, index(i)), a)
-            for j in range(vectors):
-                pointer = vector_at(target, j)
-                total = builder.fadd(load(pointer), totals[i * vectors + j])
-                builder.store(total, pointer).align = itemsize
+                do.store(builder.fadd(do.load(target, j), sums[i * vectors + j]), target, j)
         return context.get_dummy_value()
 
     return codegen
 
 
-def _make_tile(vectors):
-    if config.DISABLE_JIT:
+def _dot_codegen(rows):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        source, row, x, first = args
+        do = _Vectors(context, builder, kinds[0].dtype)
 
+        def body(column, sums):
+            other = do.load(do.pointer(kinds[2], x, None, column))
+            return [
+                do.multiply_add(
+                    do.load(do.pointer(kinds[0], source, builder.add(row, do.INDEX(i)), column)),
+                    other,
+                    sums[i],
+                )
+                for i in range(rows)
+            ]
+
+        last = do.width(kinds[0], source)
+        sums = do.loop(first, last, do.lanes, [do.zero] * rows, body)
+        totals = [do.total(value) for value in sums]
+        return (
+            totals[0] if rows == 1 else context.make_tuple(builder, signature.return_type, totals)
+        )
+
+    return codegen
+
+
+def _add_codegen(rows):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        out, out_row, source, row, first = args[:5]
+        do = _Vectors(context, builder, kinds[0].dtype)
+        factors = [do.splat(factor) for factor in args[5:]]
+
+        def body(column, _):
+            target = do.pointer(kinds[0], out, out_row, column)
+            value = do.load(target)
+            for i in range(rows):
+                at = do.pointer(kinds[2], source, builder.add(row, do.INDEX(i)), column)
+                value = do.multiply_add(factors[i], do.load(at), value)
+            do.store(value, target)
+            return []
+
+        do.loop(first, do.width(kinds[2], source), do.lanes, [], body)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def _scale_codegen(context, builder, signature, args):
+    kind = signature.args[0]
+    out, row, first, factor = args
+    do = _Vectors(context, builder, kind.dtype)
+    factor = do.splat(factor)
+
+    def body(column, _):
+        target = do.pointer(kind, out, row, column)
+        do.store(builder.fmul(do.load(target), factor), target)
+        return []
+
+    do.loop(first, do.width(kind, out), do.lanes, [], body)
+    return context.get_dummy_value()
+
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+
+    def _make_tile(vectors):
         def tile(source, weights, first, first_weight, count, b, a, out):
             wide = vectors * VECTOR_BYTES // out.itemsize
             rows, w = source[first : first + count], weights[first_weight : first_weight + count]
@@ -185,13 +284,62 @@ def _make_tile(vectors):
 
         return tile
 
-    @intrinsic
-    def tile(typing, source, weights, first, first_weight, count, b, a, out):
-        index = types.int64
-        signature = types.void(source, weights, index, index, index, index, index, out)
-        return signature, _tile_codegen(TILE_ROWS, vectors)
+    def _dot_1(source, row, x, first):
+        return np.sum(source[row, first:] * x[first : source.shape[1]])
 
-    return tile
+    def _dot_4(source, row, x, first):
+        return tuple(_dot_1(source, row + i, x, first) for i in range(4))
+
+    def _add_1(out, out_row, source, row, first, factor):
+        target = out[out_row] if out.ndim == 2 else out
+        target[first:] += factor * source[row, first:]
+
+    def _add_4(out, out_row, source, row, first, c0, c1, c2, c3):
+        for i, factor in enumerate((c0, c1, c2, c3)):
+            _add_1(out, out_row, source, row + i, first, factor)
+
+    def _scale(out, row, first, factor):
+        out[row, first:] *= factor
+
+else:
+
+    def _make_tile(vectors):
+        @intrinsic
+        def tile(typing, source, weights, first, first_weight, count, b, a, out):
+            """out[b:b+TILE_ROWS, a:a+vectors·lanes] += Σ_o w[o] source[o, b:…]ᵀ source[o, a:…]."""
+            n = types.int64
+            signature = types.void(source, weights, n, n, n, n, n, out)
+            return signature, _tile_codegen(TILE_ROWS, vectors)
+
+        return tile
+
+    @intrinsic
+    def _dot_1(typing, source, row, x, first):
+        """source[row, first:] · x[first:]; `first` begins a vector."""
+        return source.dtype(source, types.int64, x, types.int64), _dot_codegen(1)
+
+    @intrinsic
+    def _dot_4(typing, source, row, x, first):
+        """The same for rows row … row + 3, at once so that the sums overlap."""
+        result = types.UniTuple(source.dtype, 4)
+        return result(source, types.int64, x, types.int64), _dot_codegen(4)
+
+    @intrinsic
+    def _add_1(typing, out, out_row, source, row, first, factor):
+        """out[out_row, first:] += factor · source[row, first:]; `first` begins a vector."""
+        n, t = types.int64, source.dtype
+        return types.void(out, n, source, n, n, t), _add_codegen(1)
+
+    @intrinsic
+    def _add_4(typing, out, out_row, source, row, first, c0, c1, c2, c3):
+        """The same for four rows with a factor each, so that out is loaded a quarter as often."""
+        n, t = types.int64, source.dtype
+        return types.void(out, n, source, n, n, t, t, t, t), _add_codegen(4)
+
+    @intrinsic
+    def _scale(typing, out, row, first, factor):
+        """out[row, first:] *= factor; `first` begins a vector."""
+        return types.void(out, types.int64, types.int64, out.dtype), _scale_codegen
 
 
 _tile_1, _tile_2 = _make_tile(1), _make_tile(2)
@@ -222,21 +370,14 @@ def _outer_products(source, weights, first, first_weight, count, b, out):
 def _row_times(idx, other, rows, chunk, pack, x, out):
     """Out = B x, chunk by chunk; `pack` says whether the rows must be fetched first."""
     d = idx.size
-    zero = x.dtype.type(0)
     resident = d + 3 < rows.shape[0]
     for base in range(0, d, chunk):
         count = min(chunk, d - base)
         at = base if resident else 0
         if pack or not resident:
             _chunk_pack(idx[base : base + count], other, rows, at)
-        for o in range(0, count, 4):  # four sums at once, so that they overlap
-            s0 = s1 = s2 = s3 = zero
-            i = at + o
-            for a in range(x.size):
-                s0 += rows[i, a] * x[a]
-                s1 += rows[i + 1, a] * x[a]
-                s2 += rows[i + 2, a] * x[a]
-                s3 += rows[i + 3, a] * x[a]
+        for o in range(0, count, 4):
+            s0, s1, s2, s3 = _dot_4(rows, at + o, x, 0)
             out[base + o] = s0
             out[base + o + 1] = s1
             out[base + o + 2] = s2
@@ -293,21 +434,12 @@ def _row_slope(idx, other, rows, chunk, v, r, w, x, ridge, upper, lower, rebuild
         at = base if resident else 0
         if not resident:
             _chunk_pack(idx[base : base + count], other, rows, at)
-        for o in range(0, count, 4):  # by fours, so that g is loaded a quarter as often
-            i, e = at + o, base + o
-            c0, c1, c2, c3 = (
-                w[e] * r[e],
-                w[e + 1] * r[e + 1],
-                w[e + 2] * r[e + 2],
-                w[e + 3] * r[e + 3],
-            )
-            for a in range(g.size):
-                g[a] += (
-                    c0 * rows[i, a]
-                    + c1 * rows[i + 1, a]
-                    + c2 * rows[i + 2, a]
-                    + c3 * rows[i + 3, a]
-                )
+        for o in range(0, count, 4):
+            e = base + o
+            _add_4(
+                g, 0, rows, at + o, 0,
+                w[e] * r[e], w[e + 1] * r[e + 1], w[e + 2] * r[e + 2], w[e + 3] * r[e + 3],
+            )  # fmt: skip
         if rebuild:
             for b in range(0, gram.shape[0], TILE_ROWS):
                 _outer_products(rows, w, at, base, count, b, gram)
@@ -337,42 +469,39 @@ def _row_flips(idx, other, s, spare, gram):
 
 @kernel()
 def _cholesky_solve(U, n, z):
-    """Overwrite z[:n] by (Uᵀ U)⁻¹ z."""
+    """Overwrite z[:n] by (Uᵀ U)⁻¹ z; both are zero where they are padded, U below its diagonal."""
+    lanes = VECTOR_BYTES // U.itemsize
     for i in range(n):
         zi = z[i] / U[i, i]
+        _add_1(z, 0, U, i, i // lanes * lanes, -zi)
         z[i] = zi
-        for c in range(i + 1, n):
-            z[c] -= U[i, c] * zi
     for back in range(n):
         i = n - 1 - back
-        total = z[i]
-        for c in range(i + 1, n):
-            total -= U[i, c] * z[c]
-        z[i] = total / U[i, i]
+        zi, z[i] = z[i], 0
+        z[i] = (zi - _dot_1(U, i, z, i // lanes * lanes)) / U[i, i]
 
 
 @kernel()
-def _cholesky_rows(U, first, last, n, floor, diagonal):
+def _cholesky_rows(U, first, last, floor, diagonal):
     """Factor rows first … last − 1 in place once the rows above them are taken off.
 
     Returns how many rows are done so far and the smallest share a pivot kept of the diagonal
     as it was.
     """
+    lanes = VECTOR_BYTES // U.itemsize
+    one = U.dtype.type(1)
     share = 1.0
-    if first < 0:  # never: but now LLVM knows, drops Python's wrap-around and vectorises
-        return 0, share
     for i in range(first, last):
         pivot = U[i, i]
         if not pivot > floor:
             return i, 0.0
         share = min(share, pivot / diagonal[i])
-        scale = 1 / sqrt(pivot)
-        for c in range(i, n):
-            U[i, c] *= scale
+        begin = i // lanes * lanes
+        for c in range(begin, i):
+            U[i, c] = 0
+        _scale(U, i, begin, one / sqrt(pivot))
         for e in range(i + 1, last):
-            factor = U[i, e]
-            for c in range(e, n):
-                U[e, c] -= factor * U[i, c]
+            _add_1(U, e, U, i, e // lanes * lanes, -U[i, e])
     return last, share
 
 
@@ -395,7 +524,7 @@ def _cholesky(gram, ridge, minus, floor, U, diagonal):
         last = min(first + TILE_ROWS, q)
         if first > 0:
             _outer_products(U, minus, 0, 0, first, first, U)
-        done, panel = _cholesky_rows(U, first, last, q, floor, diagonal)
+        done, panel = _cholesky_rows(U, first, last, floor, diagonal)
         if done < last:
             return done, 0.0
         share = min(share, panel)
@@ -437,6 +566,9 @@ def _row_minimum_norm(gram, ridge, floor, max_rank, project, L, M, x, g, p, z, p
                 z[a] -= L[a, c] * L[a, c]
         rank += 1
 
+    for b in range(M.shape[0]):
+        for a in range(M.shape[1]):
+            M[b, a] = 0
     for a in range(rank):
         for b in range(a + 1):
             total = zero
@@ -449,9 +581,11 @@ def _row_minimum_norm(gram, ridge, floor, max_rank, project, L, M, x, g, p, z, p
         for i in range(q):
             total += L[i, a] * source[i]
         z[a] = total
+    for a in range(rank, q):
+        z[a] = 0
     for a in range(rank):
         p[a] = M[a, a]
-    rank, _ = _cholesky_rows(M, 0, rank, rank, zero, p)  # rounding may shorten it
+    rank, _ = _cholesky_rows(M, 0, rank, zero, p)  # rounding may shorten it
     _cholesky_solve(M, rank, z)
     predicted = 0.0
     for a in range(rank):
@@ -492,7 +626,7 @@ def _row_direction(gram, ridge, minus, d, level, project, U, M, x, g, p, z, pick
     if not short:
         done, kept = _cholesky(gram, ridge, minus, floor, U, z)
         if done == q:
-            for a in range(q):
+            for a in range(g.size):
                 p[a] = g[a]
             _cholesky_solve(U, q, p)
             predicted = 0.0
@@ -672,11 +806,11 @@ def _rows_solve(
     kept = min(padded, max(chunk, RESIDENT_BYTES // (wide * out.itemsize)))
     rows, spare = _aligned(kept, wide, out), _aligned(chunk, wide, out)
     gram, U = _aligned(tall, wide, out), _aligned(tall, wide, out)
-    M = np.zeros((q, q), out.dtype)
+    M = _aligned(tall, wide, out)
     v, r = np.zeros(padded, out.dtype), np.zeros(padded, out.dtype)
     s, w = np.zeros(padded, out.dtype), np.zeros(padded, out.dtype)
     g, x, p = np.zeros(wide, out.dtype), np.zeros(wide, out.dtype), np.zeros(wide, out.dtype)
-    penalties, z = np.zeros(q, out.dtype), np.zeros(q, out.dtype)
+    penalties, z = np.zeros(q, out.dtype), np.zeros(wide, out.dtype)
     minus = np.full(wide, -1, out.dtype)
     picked = np.zeros(q, np.bool_)
     for i in range(first, last):

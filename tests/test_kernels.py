@@ -183,7 +183,7 @@ def test_the_register_tile_is_a_sum_of_outer_products(vectors, count, dtype):
 
 
 def call_tile(vectors):
-    """The tile is an intrinsic: it can only be called from compiled code."""
+    """An intrinsic can only be called from compiled code."""
     tile = kernels._tile_1 if vectors == 1 else kernels._tile_2
 
     @numba.njit
@@ -191,6 +191,40 @@ def call_tile(vectors):
         tile(source, weights, first, first_weight, count, b, a, out)
 
     return call
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_the_vector_operations_are_what_they_say(dtype, first):
+    rng = np.random.default_rng(first)
+    lanes = kernels.VECTOR_BYTES // np.dtype(dtype).itemsize
+    first *= lanes  # the last case has nothing left to do
+    source = rng.standard_normal((6, 3 * lanes)).astype(dtype)
+    x, y = (rng.standard_normal(3 * lanes).astype(dtype) for _ in range(2))
+    out, single, scaled = source.copy(), y.copy(), source.copy()
+    four, factor = rng.standard_normal(4).astype(dtype), dtype(1e-9)
+
+    @numba.njit
+    def call(source, x, out, single, scaled, first, four, factor):
+        dots = kernels._dot_4(source, 1, x, first)
+        kernels._add_1(out, 2, source, 5, first, factor)
+        kernels._add_4(single, 0, source, 2, first, four[0], four[1], four[2], four[3])
+        kernels._scale(scaled, 3, first, factor)
+        return kernels._dot_1(source, 4, x, first), dots
+
+    dot, dots = call(source, x, out, single, scaled, first, four, factor)
+    close = {"rtol": 0, "atol": 50 * np.finfo(dtype).eps}
+    products = source[:, first:] @ x[first:]
+    np.testing.assert_allclose(dot, products[4], **close)
+    np.testing.assert_allclose(dots, products[1:5], **close)
+    source_after = source.copy()
+    source_after[2, first:] += factor * source[5, first:]
+    np.testing.assert_allclose(out, source_after, **close)
+    y[first:] += four @ source[2:6, first:]
+    np.testing.assert_allclose(single, y, **close)
+    source_after = source.copy()
+    source_after[3, first:] *= factor
+    np.testing.assert_allclose(scaled, source_after, rtol=np.finfo(dtype).eps)
 
 
 @pytest.mark.compiled
