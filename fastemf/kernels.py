@@ -67,8 +67,10 @@ Level = namedtuple(
 def padded(factor: NDArray[Any]) -> NDArray[Any]:
     """The factor with zero columns up to whole vectors, as the kernels take it."""
     lanes = VECTOR_BYTES // factor.itemsize
-    wide = np.zeros((factor.shape[0], -(-factor.shape[1] // lanes) * lanes), factor.dtype)
+    # np.empty, not np.zeros: only the former asks for huge pages, and rows are fetched at random
+    wide = np.empty((factor.shape[0], -(-factor.shape[1] // lanes) * lanes), factor.dtype)
     wide[:, : factor.shape[1]] = factor
+    wide[:, factor.shape[1] :] = 0
     return wide
 
 
