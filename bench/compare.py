@@ -1,0 +1,36 @@
+"""Two result files side by side; a slowdown counts only if it is large in both senses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+RELATIVE = 1.25  # a quarter slower
+ABSOLUTE = 0.02  # and by 20 ms a sweep: less is noise on a shared machine
+
+Key = tuple[str, str, int, int, str]
+
+
+def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per setting that both have: both times, their ratio, and whether it is slower."""
+
+    def times(rows: list[dict[str, Any]]) -> dict[Key, float]:
+        return {
+            (row["problem"], row["dtype"], row["k"], row["threads"], row["competitor"]): row[
+                "seconds"
+            ]
+            for row in rows
+            if row["seconds"] is not None
+        }
+
+    old, new = times(before), times(after)
+    return [
+        {
+            "setting": key,
+            "before": old[key],
+            "after": new[key],
+            "ratio": new[key] / old[key],
+            "slower": new[key] > RELATIVE * old[key] and new[key] - old[key] > ABSOLUTE,
+        }
+        for key in old
+        if key in new and old[key] > 0
+    ]
