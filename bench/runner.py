@@ -90,7 +90,7 @@ def time_sweeps(
                 "flops": flops,
                 "error": run["error"],
             }
-            if row["seconds"]:
+            if row["seconds"] and run["entry"].name != "nothing":
                 row["roofline"] = roofline_fraction(flops, row["seconds"], threads, gemm)
             rows.append(row)
             say(line(row))

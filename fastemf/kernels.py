@@ -39,8 +39,17 @@ from numpy.typing import NDArray
 
 from fastemf.jit import kernel
 
-# Vector registers of this machine, and as many tile rows as leave the accumulators in them.
-VECTOR_BYTES = 64 if llvm.get_host_cpu_features().get("avx512f") else 32
+
+def _vector_bytes() -> int:
+    """Width of this machine's vector registers; 32 also suits those with narrower ones."""
+    try:
+        return 64 if llvm.get_host_cpu_features().get("avx512f") else 32
+    except RuntimeError:  # LLVM cannot tell on every platform
+        return 32
+
+
+VECTOR_BYTES = _vector_bytes()
+# As many rows of a tile as leave its sums in the registers.
 TILE_ROWS = 8 if VECTOR_BYTES == 64 else 4
 CHUNK_BYTES = 1 << 15  # packed rows that the tiles go over again and again: two thirds of L1
 RESIDENT_BYTES = 1 << 19  # a row's packed observations are kept between its Newton iterations

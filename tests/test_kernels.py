@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numba
 import numpy as np
 import pytest
@@ -264,3 +269,40 @@ def test_the_sign_rule_is_the_specifications():
     ours = [kernels.sign_weight(value, 0.1, 0.9) for value in r]
     np.testing.assert_array_equal(ours, sign_weights(r, 0.1))
     assert ours[2] == 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_machines_with_narrower_vectors(tmp_path):
+    code = """
+import sys
+import llvmlite.binding as llvm
+sys.path.insert(0, sys.argv[1])
+import numba
+numba.njit(lambda: 0)()  # Numba itself asks first, and gets the truth
+features = llvm.get_host_cpu_features
+llvm.get_host_cpu_features = dict  # as if there were no wide registers
+import test_kernels as t
+llvm.get_host_cpu_features = features
+assert t.kernels.VECTOR_BYTES == 32
+for case in t.qp_cases(100):
+    B, b, omega, ridge, v = case
+    x, _, status = t.solve(B, b, omega, ridge, v)
+    g = t.row_gradient(B, b, x, omega, ridge, v)
+    assert t.np.linalg.norm(g) <= 1e-8 * t.gradient_scale(B, b, x, ridge, v)
+for d, k in ((129, 5), (1025, 17), (3000, 4)):
+    rng = t.np.random.default_rng(d)
+    B, b = rng.standard_normal((d, k)), rng.standard_normal(d) ** 3
+    x, _, status = t.solve(B, b, 0.1, 0.5)
+    g = t.row_gradient(B, b, x, 0.1, 0.5)
+    assert t.np.linalg.norm(g) <= 1e-12 * t.gradient_scale(B, b, x, 0.5, None)
+print("same")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(__file__).parent)],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.stdout.strip() == "same", done.stderr
