@@ -267,6 +267,20 @@ def _add_codegen(rows):
     return codegen
 
 
+def _copy_codegen(context, builder, signature, args):
+    kinds = signature.args
+    out, out_row, source, row = args
+    do = _Vectors(context, builder, kinds[0].dtype)
+
+    def body(column, _):
+        value = do.load(do.pointer(kinds[2], source, row, column))
+        do.store(value, do.pointer(kinds[0], out, out_row, column))
+        return []
+
+    do.loop(do.INDEX(0), do.width(kinds[0], out), do.lanes, [], body)
+    return context.get_dummy_value()
+
+
 def _scale_codegen(context, builder, signature, args):
     kind = signature.args[0]
     out, row, first, factor = args
@@ -309,6 +323,9 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
         for i, factor in enumerate((c0, c1, c2, c3)):
             _add_1(out, out_row, source, row + i, first, factor)
 
+    def _copy(out, out_row, source, row):
+        out[out_row] = source[row]
+
     def _scale(out, row, first, factor):
         out[row, first:] *= factor
 
@@ -348,6 +365,11 @@ else:
         return types.void(out, n, source, n, n, t, t, t, t), _add_codegen(4)
 
     @intrinsic
+    def _copy(typing, out, out_row, source, row):
+        """out[out_row] = source[row]."""
+        return types.void(out, types.int64, source, types.int64), _copy_codegen
+
+    @intrinsic
     def _scale(typing, out, row, first, factor):
         """out[row, first:] *= factor; `first` begins a vector."""
         return types.void(out, types.int64, types.int64, out.dtype), _scale_codegen
@@ -379,7 +401,7 @@ def _outer_products(source, weights, first, first_weight, count, b, out):
 
 @kernel()
 def _row_times(idx, other, rows, chunk, pack, x, out):
-    """Out = B x, chunk by chunk; `pack` says whether the rows must be fetched first."""
+    """Fill out with B x, chunk by chunk; `pack` says whether the rows must be fetched first."""
     d = idx.size
     resident = d + 3 < rows.shape[0]
     for base in range(0, d, chunk):
@@ -398,9 +420,7 @@ def _row_times(idx, other, rows, chunk, pack, x, out):
 @kernel()
 def _chunk_pack(idx, other, rows, at):
     for o in range(idx.size):
-        j = idx[o]
-        for a in range(rows.shape[1]):
-            rows[at + o, a] = other[j, a]
+        _copy(rows, at + o, other, idx[o])
 
 
 @kernel()
@@ -465,9 +485,7 @@ def _row_flips(idx, other, s, spare, gram):
     for o in range(idx.size):
         if s[o] != 0:
             s[found] = s[o]  # to the front: found never overtakes o
-            j = idx[o]
-            for a in range(spare.shape[1]):
-                spare[found, a] = other[j, a]
+            _copy(spare, found, other, idx[o])
             found += 1
         if found == spare.shape[0] or (found > 0 and o == idx.size - 1):
             for b in range(0, gram.shape[0], TILE_ROWS):

@@ -210,14 +210,17 @@ def test_the_vector_operations_are_what_they_say(dtype, first):
     four, factor = rng.standard_normal(4).astype(dtype), dtype(1e-9)
 
     @numba.njit
-    def call(source, x, out, single, scaled, first, four, factor):
+    def call(source, x, out, single, scaled, copied, first, four, factor):
         dots = kernels._dot_4(source, 1, x, first)
         kernels._add_1(out, 2, source, 5, first, factor)
         kernels._add_4(single, 0, source, 2, first, four[0], four[1], four[2], four[3])
         kernels._scale(scaled, 3, first, factor)
+        kernels._copy(copied, 1, source, 4)
         return kernels._dot_1(source, 4, x, first), dots
 
-    dot, dots = call(source, x, out, single, scaled, first, four, factor)
+    copied = np.zeros_like(source)
+    dot, dots = call(source, x, out, single, scaled, copied, first, four, factor)
+    np.testing.assert_array_equal(copied, np.where(np.arange(6)[:, None] == 1, source[4], 0))
     close = {"rtol": 0, "atol": 50 * np.finfo(dtype).eps}
     products = source[:, first:] @ x[first:]
     np.testing.assert_allclose(dot, products[4], **close)
