@@ -497,17 +497,20 @@ def _row_flips(idx, other, s, spare, gram):
 
 
 @kernel()
-def _cholesky_solve(U, n, z):
-    """Overwrite z[:n] by (Uᵀ U)⁻¹ z; both are zero where they are padded, U below its diagonal."""
+def _cholesky_solve(U, inverse, n, z):
+    """Overwrite z[:n] by (Uᵀ U)⁻¹ z, with the reciprocals of U's diagonal.
+
+    Both U and z are zero where they are padded, U also below its diagonal.
+    """
     lanes = VECTOR_BYTES // U.itemsize
     for i in range(n):
-        zi = z[i] / U[i, i]
+        zi = z[i] * inverse[i]
         _add_1(z, 0, U, i, i // lanes * lanes, -zi)
         z[i] = zi
     for back in range(n):
         i = n - 1 - back
         zi, z[i] = z[i], 0
-        z[i] = (zi - _dot_1(U, i, z, i // lanes * lanes)) / U[i, i]
+        z[i] = (zi - _dot_1(U, i, z, i // lanes * lanes)) * inverse[i]
 
 
 @kernel()
@@ -515,7 +518,8 @@ def _cholesky_rows(U, first, last, floor, diagonal):
     """Factor rows first … last − 1 in place once the rows above them are taken off.
 
     Returns how many rows are done so far and the smallest share a pivot kept of the diagonal
-    as it was.
+    as it was; `diagonal` brings that and takes back the reciprocals of U's own, by which the
+    solves multiply: each of their steps waits for the one before, and a division is slow.
     """
     lanes = VECTOR_BYTES // U.itemsize
     one = U.dtype.type(1)
@@ -528,7 +532,8 @@ def _cholesky_rows(U, first, last, floor, diagonal):
         begin = i // lanes * lanes
         for c in range(begin, i):
             U[i, c] = 0
-        _scale(U, i, begin, one / sqrt(pivot))
+        diagonal[i] = one / sqrt(pivot)
+        _scale(U, i, begin, diagonal[i])
         for e in range(i + 1, last):
             _add_1(U, e, U, i, e // lanes * lanes, -U[i, e])
     return last, share
@@ -615,12 +620,12 @@ def _row_minimum_norm(gram, ridge, floor, max_rank, project, L, M, x, g, p, z, p
     for a in range(rank):
         p[a] = M[a, a]
     rank, _ = _cholesky_rows(M, 0, rank, zero, p)  # rounding may shorten it
-    _cholesky_solve(M, rank, z)
+    _cholesky_solve(M, p, rank, z)
     predicted = 0.0
     for a in range(rank):
         predicted += np.float64(z[a]) * z[a]
     if not project:
-        _cholesky_solve(M, rank, z)
+        _cholesky_solve(M, p, rank, z)
     target = x if project else p
     for i in range(q):
         total = zero
@@ -657,7 +662,7 @@ def _row_direction(gram, ridge, minus, d, level, project, U, M, x, g, p, z, pick
         if done == q:
             for a in range(g.size):
                 p[a] = g[a]
-            _cholesky_solve(U, q, p)
+            _cholesky_solve(U, z, q, p)
             predicted = 0.0
             for a in range(q):
                 predicted += np.float64(g[a]) * p[a]
