@@ -188,12 +188,13 @@ def complete(
     )
     X, Y = starting_factors(init, engine, observations, k, level, rng, n_threads)
 
-    typical_count = observations.mass / float(np.sqrt(np.prod(observations.shape, dtype=float)))
     schedule: RidgeSchedule
     if reg == "auto":
         schedule = _noise_ridge(engine, observations, k, intercepts)
     elif reg == 0 and anneal:
-        schedule = AnnealedRidge(omega, k, 1.0 if reg_scaling == "count" else typical_count)
+        m, n = observations.shape
+        count = 1.0 if reg_scaling == "count" else observations.mass / float(m * n) ** 0.5
+        schedule = AnnealedRidge(omega, k, count)
     else:
         schedule = FixedRidge(reg, omega)
 

@@ -182,7 +182,7 @@ class Factorization:
         return self.predict_block(np.arange(m))
 
     def _offsets(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Mu + a and c, or two empty arrays."""
+        """What rows and columns add to the product: mu + a and c, or two empty arrays."""
         if self.row_intercepts is None or self.col_intercepts is None:
             return np.empty(0, self.X.dtype), np.empty(0, self.X.dtype)
         shifted = self.row_intercepts + self.X.dtype.type(self.mu)
@@ -193,8 +193,8 @@ class Factorization:
     def objective(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
         """F on any data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
-        On the training data this is the last record's objective. `R`, `weights`
-        and `shape` are as in `fastemf.complete`.
+        On the training data this is the objective of the last accepted record. `R`,
+        `weights` and `shape` are as in `fastemf.complete`.
 
         Examples
         --------
