@@ -1,4 +1,4 @@
-"""Compiled passes over single entries: grouping, products, predictions. One cache unit."""
+"""Compiled passes over single entries: grouping, predictions. One cache unit."""
 
 from __future__ import annotations
 
@@ -9,23 +9,56 @@ from fastemf.jit import kernel
 
 
 @kernel()
-def group(keys, others, values, weights, indptr, out_others, out_values, out_weights):
-    """Stable counting sort: entries by key, in their given order within a key.
+def _runs_count(first, last, bounds, keys, table):
+    for run in range(first, last):
+        for e in range(bounds[run], bounds[run + 1]):
+            table[run, keys[e]] += 1
 
-    `indptr` arrives as zeros of length groups + 1 and leaves as row pointers.
+
+@kernel(parallel=True)
+def count_keys(runs, bounds, keys, table):
+    """table[run, key] += entries of that key among those from bounds[run] to bounds[run + 1]."""
+    for b in prange(runs.size - 1):
+        _runs_count(runs[b], runs[b + 1], bounds, keys, table)
+
+
+@kernel()
+def _runs_place(
+    first, last, bounds, keys, pointers, others, values, weights, table,
+    out_others, out_values, out_weights,
+):  # fmt: skip
+    for run in range(first, last):
+        row = 0
+        if pointers.size:
+            row = np.searchsorted(pointers, bounds[run], side="right") - 1
+        for e in range(bounds[run], bounds[run + 1]):
+            at = table[run, keys[e]]
+            table[run, keys[e]] = at + 1
+            if pointers.size:
+                while pointers[row + 1] <= e:
+                    row += 1
+                out_others[at] = row
+            else:
+                out_others[at] = others[e]
+            out_values[at] = values[e]
+            if weights.size:
+                out_weights[at] = weights[e]
+
+
+@kernel(parallel=True)
+def place_entries(
+    runs, bounds, keys, pointers, others, values, weights, table,
+    out_others, out_values, out_weights,
+):  # fmt: skip
+    """Copy each entry to the next place of its key; table[run, key] says where a run starts.
+
+    The index to keep is `others`, or, where there are `pointers`, the row they put the entry in.
     """
-    for e in range(keys.size):
-        indptr[keys[e] + 1] += 1
-    for i in range(1, indptr.size):
-        indptr[i] += indptr[i - 1]
-    fill = indptr[:-1].copy()
-    for e in range(keys.size):
-        at = fill[keys[e]]
-        fill[keys[e]] = at + 1
-        out_others[at] = others[e]
-        out_values[at] = values[e]
-        if weights.size:
-            out_weights[at] = weights[e]
+    for b in prange(runs.size - 1):
+        _runs_place(
+            runs[b], runs[b + 1], bounds, keys, pointers, others, values, weights, table,
+            out_others, out_values, out_weights,
+        )  # fmt: skip
 
 
 @kernel()
@@ -47,27 +80,7 @@ def predict_pairs(blocks, rows, cols, X, Y, row_offset, col_offset, out):
         _pairs_predict(blocks[b], blocks[b + 1], rows, cols, X, Y, row_offset, col_offset, out)
 
 
-@kernel()
-def _rows_times(first, last, indptr, indices, values, weights, dense, out):
-    for i in range(first, last):
-        for a in range(dense.shape[1]):
-            out[i, a] = 0
-        for e in range(indptr[i], indptr[i + 1]):
-            value = np.float64(values[e])
-            if weights.size:
-                value *= weights[e]
-            j = indices[e]
-            for a in range(dense.shape[1]):
-                out[i, a] += value * dense[j, a]
-
-
-@kernel(parallel=True)
-def times(blocks, indptr, indices, values, weights, dense, out):
-    """Out = S dense, where S sums the (weighted) entries of each cell and is zero elsewhere."""
-    for b in prange(blocks.size - 1):
-        _rows_times(blocks[b], blocks[b + 1], indptr, indices, values, weights, dense, out)
-
-
 # (parallel, serial) pairs for threads.launch
+COUNT = (count_keys, _runs_count)
+PLACE = (place_entries, _runs_place)
 PREDICT_PAIRS = (predict_pairs, _pairs_predict)
-TIMES = (times, _rows_times)

@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from fastemf import model_file
 from fastemf.entry_kernels import PREDICT_PAIRS
 from fastemf.loss import expectile_loss
+from fastemf.metrics import effective_omega
 from fastemf.observations import Observations, observe
+from fastemf.operators import as_operator
 from fastemf.records import Ridge, SweepRecord
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads, launch
@@ -162,6 +164,31 @@ class Factorization:
             block += a[i, None] + c
         return np.asarray(block)
 
+    def measure(self, A: Any, *, shape: tuple[int, int] | None = None) -> NDArray[Any]:
+        """Fitted measurements <A_i, M̂> by an operator, in any form `fastemf.sense` takes.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> total = fastemf.operators.Dense(np.ones((1, 2, 2)))
+        >>> fit.measure(total).round(6).tolist()
+        [21.0]
+        """
+        operator = as_operator(A, shape)
+        if tuple(operator.shape[1:]) != self.shape:
+            raise ValueError(
+                f"A must measure matrices of the fit's shape {self.shape}, "
+                f"got {tuple(operator.shape[1:])}"
+            )
+        X, Y = self.X, self.Y
+        if self.row_intercepts is not None:
+            # M̂ = X Yᵀ + (μ + a) 1ᵀ + 1 cᵀ is a product too, of rank k + 2.
+            a, c = self._offsets()
+            X = np.column_stack([X, a, np.ones_like(a)])
+            Y = np.column_stack([Y, np.ones_like(c), c])
+        return operator.forward(X, Y)
+
     def to_dense(self, *, max_bytes: int = 1 << 30) -> NDArray[Any]:
         """Every fitted value, as an (m, n) array; refused above `max_bytes` (1 GiB).
 
@@ -225,11 +252,7 @@ class Factorization:
         0.273
         """
         observed = self._observe(R, weights, shape)
-        size = self._residuals(observed)
-        if observed.by_row.weights.size:
-            size = size * observed.by_row.weights
-        below, total = float(-size[size < 0].sum()), float(np.abs(size).sum())
-        return below / total if total > 0 else float("nan")
+        return effective_omega(self._residuals(observed), _weights_or_none(observed))
 
     def _residuals(self, observed: Observations) -> NDArray[np.float64]:
         side = observed.by_row
@@ -252,7 +275,8 @@ class Factorization:
         """Fit rows (axis 0) or columns (axis 1) that were not there, the other side held fixed.
 
         Each new row is solved exactly, by the code and at the ridge of the fit;
-        folding in the training rows gives back X.
+        folding in the training rows gives back X (to the accuracy of the fit, where
+        that was approached by conjugate gradients).
 
         Parameters
         ----------

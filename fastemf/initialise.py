@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.entry_kernels import TIMES
+from fastemf import kernels
 from fastemf.factorization import Factorization
 from fastemf.observations import Observations, Side
+from fastemf.operators import Operator
 from fastemf.records import Ridge
 from fastemf.ridge import asymmetry
 from fastemf.sweep import CompletionEngine, balanced
 from fastemf.threads import launch, single_threaded_blas
 from fastemf.validation import check_factor
 
-__all__ = ["starting_factors"]
+__all__ = ["measured_factors", "starting_factors"]
 
 OVERSAMPLING = 10
-POWER_ITERATIONS = 2  # more change the start but not the fit: after 15 sweeps F agrees to 6 digits
+POWER_ITERATIONS = 1  # more change the start but not the fit: after 15 sweeps F agrees to 6 digits
 INTERCEPT_SWEEPS = 5
 
-Factors = tuple[NDArray[np.float64], NDArray[np.float64]]
+FORMED_ENTRIES = 1 << 19  # Σ b_i A_i up to this size is formed once instead of applied four times
+
+Factors = tuple[NDArray[Any], NDArray[Any]]
+Product = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 def starting_factors(
@@ -40,10 +45,7 @@ def starting_factors(
     if isinstance(init, Factorization):
         X, Y, a, c = _grown(init, observations.shape, k, level, rng)
     elif isinstance(init, tuple):
-        if len(init) != 2:
-            raise ValueError(f"init as a tuple must be the pair (X, Y), got {len(init)} items")
-        X = check_factor(init[0], "init[0]", (m, k), observations.dtype)
-        Y = check_factor(init[1], "init[1]", (n, k), observations.dtype)
+        X, Y = _given(init, observations.shape, k, observations.dtype)
     elif isinstance(init, str) and init in ("spectral", "random"):
         if level is not None:
             a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
@@ -53,13 +55,92 @@ def starting_factors(
         else:
             X, Y = _random_start(observations, k, rng)
     else:
-        raise ValueError(
-            f'init must be "spectral", "random", a pair (X, Y) or a Factorization, got {init!r}'
-        )
+        raise _unknown(init)
     if level is not None:
         X, Y = np.hstack([X, a]), np.hstack([Y, c])
     dtype = observations.dtype
     return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
+
+
+def measured_factors(
+    init: Any,
+    A: Operator,
+    b: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    k: int,
+    dtype: np.dtype[Any],
+    rng: np.random.Generator,
+    n_threads: int,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Factors to start from, given linear measurements instead of entries.
+
+    The spectral start is the top-k SVD of Σ v_i b_i A_i; it and the random one are
+    scaled so that their measurements fit b best.
+    """
+    _, m, n = A.shape
+    if isinstance(init, Factorization):
+        X, Y, *_ = _grown(init, (m, n), k, None, rng)
+    elif isinstance(init, tuple):
+        X, Y = _given(init, (m, n), k, dtype)
+    elif isinstance(init, str) and init == "spectral":
+        products = _adjoint_products(A, weights * b, n_threads)
+        U, d, V = _top_svd(*products, (m, n), k, rng, np.dtype(np.float64))
+        d *= _scale_to_fit(A, U * d, V, b, weights, n_threads)
+        X, Y = _balanced(U, d, V, k, float(np.linalg.norm(d)) / float(m * n) ** 0.5, rng)
+    elif isinstance(init, str) and init == "random":
+        X, Y = rng.standard_normal((m, k)), rng.standard_normal((n, k))
+        measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
+        root = float(weights @ b**2 / (weights @ measured**2)) ** 0.25 if measured.any() else 1.0
+        X, Y = root * X, root * Y
+    else:
+        raise _unknown(init)
+    return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
+
+
+def _adjoint_products(
+    A: Operator, b: NDArray[np.float64], n_threads: int
+) -> tuple[Product, Product]:
+    """Products with S = Σ b_i A_i and with its transpose."""
+    _, m, n = A.shape
+    if m * n <= FORMED_ENTRIES:
+        side = int(m < n)  # the narrower identity
+        S = np.asarray(A.adjoint_times(b, np.eye(min(m, n)), side, n_jobs=n_threads), np.float64)
+        S = S.T if side else S
+        return lambda dense: S @ dense, lambda dense: S.T @ dense
+
+    def product(side: int) -> Product:
+        return lambda dense: np.asarray(
+            A.adjoint_times(b, dense, side, n_jobs=n_threads), np.float64
+        )
+
+    return product(0), product(1)
+
+
+def _scale_to_fit(
+    A: Operator,
+    X: NDArray[np.float64],
+    Y: NDArray[np.float64],
+    b: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    n_threads: int,
+) -> float:
+    """The factor that brings the measurements of X Yᵀ closest to b."""
+    measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
+    size = float(weights @ measured**2)
+    return float(weights @ (b * measured)) / size if size > 0 else 1.0
+
+
+def _given(init: tuple[Any, ...], shape: tuple[int, int], k: int, dtype: np.dtype[Any]) -> Factors:
+    if len(init) != 2:
+        raise ValueError(f"init as a tuple must be the pair (X, Y), got {len(init)} items")
+    X = check_factor(init[0], "init[0]", (shape[0], k), dtype)
+    return X, check_factor(init[1], "init[1]", (shape[1], k), dtype)
+
+
+def _unknown(init: Any) -> ValueError:
+    return ValueError(
+        f'init must be "spectral", "random", a pair (X, Y) or a Factorization, got {init!r}'
+    )
 
 
 def _grown(
@@ -105,40 +186,86 @@ def _spectral_start(
     """Balanced factors of the top-k SVD of the zero-filled matrix, rescaled by mn/p.
 
     With `intercepts` (row and column offsets) of what those leave of the
-    observations. A randomised range finder with two power iterations: the
-    alternation repairs the last digits, and its sparse products run on all
-    threads, while ARPACK's are serial and many. On 4.5M entries with two threads
-    it took 0.4 s against 1.3 s for svds at k = 10, 1.1 s against 3.5 s at k = 32,
-    and after 15 sweeps F agreed to six digits.
+    observations. A randomised range finder with one power iteration, in the
+    data's precision: the alternation repairs the last digits, and its sparse
+    products run on all threads, while ARPACK's are serial and many. On 4.5M
+    entries after 15 sweeps F agreed to six digits for 1, 2, 4 and 7 power
+    iterations and for svds.
     """
     m, n = observations.shape
     by_row = _values_left(observations.by_row, intercepts)
     by_col = _values_left(observations.by_col, intercepts and intercepts[::-1])
 
-    def forward(dense: NDArray[np.float64]) -> NDArray[np.float64]:
+    def forward(dense: NDArray[Any]) -> NDArray[Any]:
         return _times(observations.by_row, by_row, dense, n_threads)
 
-    def backward(dense: NDArray[np.float64]) -> NDArray[np.float64]:
+    def backward(dense: NDArray[Any]) -> NDArray[Any]:
         return _times(observations.by_col, by_col, dense, n_threads)
 
-    # With width min(m, n) the sketch spans everything, and the SVD is exact.
-    width = min(k + OVERSAMPLING, m, n)
+    U, d, V = _top_svd(forward, backward, (m, n), k, rng, observations.dtype)
+    d *= m * n / observations.mass
+    return _balanced(U, d, V, k, observations.rms(), rng)
+
+
+def _top_svd(
+    forward: Product,
+    backward: Product,
+    shape: tuple[int, int],
+    k: int,
+    rng: np.random.Generator,
+    dtype: np.dtype[Any],
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
+    """U, d, V of the top-k SVD of S, known by its products S· and Sᵀ·; fewer if S has fewer."""
+    # With width min(m, n) the sketch spans everything.
+    width = min(k + OVERSAMPLING, *shape)
     with single_threaded_blas():
-        sketch = forward(rng.standard_normal((n, width)))
+        basis = rng.standard_normal((shape[1], width)).astype(dtype)
         for _ in range(POWER_ITERATIONS):
-            sketch = forward(np.linalg.qr(backward(np.linalg.qr(sketch)[0]))[0])
-        left = np.linalg.qr(sketch)[0]
-        V, d, Ut = np.linalg.svd(backward(left), full_matrices=False)  # S ≈ left Ut.T d V.T
-        U = left @ Ut.T
-    d = d[:k] * (m * n / observations.mass)
-    root = np.sqrt(d)
-    X, Y = U[:, :k] * root, V[:, :k] * root
-    missing = ~(d > 1e-10 * d[0])
-    if missing.any():  # a column that is zero on both sides would stay zero
-        size = 1e-2 * np.sqrt(observations.rms() / k)
-        X[:, missing] = size * rng.standard_normal((m, int(missing.sum())))
-        Y[:, missing] = size * rng.standard_normal((n, int(missing.sum())))
+            basis = _thin_svd(backward(_thin_svd(forward(basis))[0]))[0]
+        left, _, _ = _thin_svd(forward(basis))
+        left, _, _ = _thin_svd(left)  # orthonormal to rounding, whatever the first was
+        V, d, rotation = _thin_svd(backward(left))  # S ≈ left rotation diag(d) Vᵀ
+        return left @ rotation[:, :k], d[:k], V[:, :k]
+
+
+def _balanced(
+    U: NDArray[Any],
+    d: NDArray[np.float64],
+    V: NDArray[Any],
+    k: int,
+    rms: float,
+    rng: np.random.Generator,
+) -> Factors:
+    """U √d and V √d, filled up to k small random columns; `rms` is an entry's size."""
+    found = int(np.count_nonzero(d > 0))
+    root = np.sqrt(d[:found]).astype(U.dtype)
+    X, Y = U[:, :found] * root, V[:, :found] * root
+    if found < k:  # a column that is zero on both sides would stay zero
+        size = 1e-2 * np.sqrt(rms / k)
+        X = np.hstack([X, size * rng.standard_normal((len(U), k - found))])
+        Y = np.hstack([Y, size * rng.standard_normal((len(V), k - found))])
     return X, Y
+
+
+def _thin_svd(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
+    """U, d, V of a tall Z ≈ U diag(d) Vᵀ, through the eigenvectors of ZᵀZ.
+
+    Matrix products only, a fraction of a QR's time. Singular values below the
+    square root of rounding are lost that way, and left out.
+    """
+    gram = np.zeros((Z.shape[1], Z.shape[1]))
+    for first in range(0, Z.shape[0], 1 << 14):  # in float64, but never all of it
+        part = Z[first : first + (1 << 14)].astype(np.float64, copy=False)
+        gram += part.T @ part
+    squares, V = np.linalg.eigh(gram)
+    squares, V = squares[::-1], V[:, ::-1]
+    least = max(
+        16 * Z.shape[1] * float(np.finfo(np.float64).eps), float(np.finfo(Z.dtype).eps) ** 2
+    )
+    kept = max(1, int(np.count_nonzero(squares > least * squares[0])))
+    d, V = np.sqrt(np.maximum(squares[:kept], 0)), V[:, :kept]
+    scale = np.where(d > 0, d, 1)
+    return Z @ (V / scale).astype(Z.dtype), d, V.astype(Z.dtype)
 
 
 def _random_start(observations: Observations, k: int, rng: np.random.Generator) -> Factors:
@@ -162,18 +289,17 @@ def _intercept_start(engine: CompletionEngine, observations: Observations, ridge
 def _values_left(
     side: Side, intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None
 ) -> NDArray[Any]:
-    if intercepts is None:
-        return side.values
-    this, other = intercepts
-    left: NDArray[np.float64] = side.values - (this[side.keys] + other[side.indices])
-    return left
+    """What intercepts leave of the values, times the weights."""
+    values = side.values
+    if intercepts is not None:
+        this, other = intercepts
+        values = (values - (this[side.keys] + other[side.indices])).astype(values.dtype)
+    return values * side.weights if side.weights.size else values
 
 
-def _times(
-    side: Side, values: NDArray[Any], dense: NDArray[np.float64], n_threads: int
-) -> NDArray[np.float64]:
-    out = np.empty((side.indptr.size - 1, dense.shape[1]))
+def _times(side: Side, values: NDArray[Any], dense: NDArray[Any], n_threads: int) -> NDArray[Any]:
+    width, dense = dense.shape[1], kernels.padded(dense)
+    out = np.empty((side.indptr.size - 1, dense.shape[1]), dense.dtype)
     blocks = balanced(np.diff(side.indptr) + 1.0, 8 * n_threads)
-    dense = np.ascontiguousarray(dense)
-    launch(TIMES, n_threads, blocks, side.indptr, side.indices, values, side.weights, dense, out)
-    return out
+    launch(kernels.TIMES, n_threads, blocks, side.indptr, side.indices, values, dense, out)
+    return out[:, :width]

@@ -18,15 +18,28 @@ import numba
 FASTMATH = {"reassoc", "contract", "nsz", "arcp", "afn"}
 
 
-def kernel(*, parallel: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile on first call, cached on disk where the disk lets us."""
+def kernel(
+    *, parallel: bool = False, lean: bool = False, exact: bool = False
+) -> Callable[[Callable[..., Any]], Any]:
+    """Compile on first call, cached on disk where the disk lets us.
+
+    `lean` leaves reference counts out, for functions that allocate nothing: they are
+    atomic operations, two per array and call, more than a short row's arithmetic.
+    `exact` forbids the compiler to rearrange arithmetic, so that the bits are the
+    same wherever the function is used, and inlines it there, so that loops around
+    it still vectorise.
+    """
 
     def compile_lazily(function: Callable[..., Any]) -> Any:
         flags: dict[str, Any] = {
             "parallel": parallel,
-            "fastmath": FASTMATH,
+            "fastmath": False if exact else FASTMATH,
             "nogil": True,
             "error_model": "numpy",
+            "_nrt": not lean,
+            "no_cpython_wrapper": lean,
+            "no_cfunc_wrapper": True,
+            "forceinline": exact,
         }
         try:
             return numba.njit(cache=True, **flags)(function)

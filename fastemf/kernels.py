@@ -15,18 +15,22 @@ a quarter of what it predicts is replaced by the exact minimum along p. Weights
 take two values only, so after the first H only the observations whose sign
 flipped are corrected.
 
-Everything of order k² per observation is a sum of outer products and goes
-through one register tile.
+Two ideas carry the speed. What costs k² per observation is a sum of outer
+products, Gram matrix and gradient together, and goes through one register
+tile. What costs k³ per row is done for a batch of rows at once, one row per
+lane of the vector registers: factoring a small matrix is a chain of short
+dependent steps, and a batch has one such chain instead of eight or sixteen.
+Lanes never mix, so a row's bits do not depend on its batch.
 
-Name prefixes tell the layer: `_chunk_*` up to a cacheful of observations,
-`_row_*` one row, `_rows_*` a serial block of rows that owns its scratch,
-`sweep_*` the parallel entry.
+Name prefixes tell the layer: `_row_*` one row, `_batch_*` one row per lane,
+`_rows_*` a serial block of rows that owns its scratch, `sweep_*` the parallel
+entry.
 """
 
 from __future__ import annotations
 
 from collections import namedtuple
-from math import isfinite, sqrt
+from math import frexp, isfinite, ldexp, sqrt
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -41,7 +45,12 @@ from fastemf.jit import kernel
 
 
 def _vector_bytes() -> int:
-    """Width of this machine's vector registers; 32 also suits those with narrower ones."""
+    """Width of the vector registers compiled for; 32 also suits machines with narrower ones."""
+    # Numba's cache knows what it was told to compile for, so this must follow it too.
+    if config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
+        return 64 if "+avx512f" in config.CPU_FEATURES else 32  # type: ignore[attr-defined]
+    if config.CPU_NAME is not None:  # type: ignore[attr-defined]
+        return 32
     try:
         return 64 if llvm.get_host_cpu_features().get("avx512f") else 32
     except RuntimeError:  # LLVM cannot tell on every platform
@@ -51,8 +60,11 @@ def _vector_bytes() -> int:
 VECTOR_BYTES = _vector_bytes()
 # As many rows of a tile as leave its sums in the registers.
 TILE_ROWS = 8 if VECTOR_BYTES == 64 else 4
+PANEL = 4  # rows of a triangle that are factored together; their tiles are this wide:
+PANEL_COLUMNS = 4 if VECTOR_BYTES == 64 else 2
 CHUNK_BYTES = 1 << 15  # packed rows that the tiles go over again and again: two thirds of L1
-RESIDENT_BYTES = 1 << 19  # a row's packed observations are kept between its Newton iterations
+RESIDENT_BYTES = 1 << 19  # a batch's packed observations are kept between its Newton iterations
+BATCH_BYTES = 1 << 18  # and its Gram matrices
 MAX_NEWTON = 60  # hunted cases need at most a dozen
 
 # What a row's solve reports, as columns of `stats`.
@@ -120,6 +132,8 @@ class _Vectors:
         self.lanes = VECTOR_BYTES // self.itemsize
         self.type = ir.VectorType(self.element, self.lanes)
         self.zero = ir.Constant(self.type, [self.element(0.0)] * self.lanes)
+        double = ir.DoubleType()
+        self.zero_64 = ir.Constant(ir.VectorType(double, self.lanes), [double(0.0)] * self.lanes)
 
     def pointer(self, kind, array, row, column):
         """Address of an element; one-dimensional arrays are a single row."""
@@ -156,12 +170,92 @@ class _Vectors:
         product = self.builder.fmul(a, b, flags=self.FUSE)
         return self.builder.fadd(product, c, flags=self.FUSE)
 
-    def total(self, vector):
-        """Sum of the lanes."""
-        name = f"llvm.vector.reduce.fadd.v{self.lanes}f{8 * self.itemsize}"
-        kind = ir.FunctionType(self.element, [self.element, self.type])
+    def index(self, kind, indices, place, end):
+        """Element `place` of an integer array, or element `end` if that comes first."""
+        builder = self.builder
+        place = builder.select(builder.icmp_signed("<", place, end), place, end)
+        index = builder.load(self.pointer(kind, indices, None, place))
+        return index if index.type == self.INDEX else builder.sext(index, self.INDEX)
+
+    def prefetch(self, pointer):
+        """Ask for a cache line, into the second level."""
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        hint = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        pointer = self.builder.bitcast(pointer, byte)
+        self.builder.call(hint, [pointer, number(0), number(2), number(1)])
+
+    def doubled(self, vector):
+        """The same numbers in float64."""
+        if vector.type == self.zero_64.type:
+            return vector
+        return self.builder.fpext(vector, self.zero_64.type)
+
+    def squares(self, r, weight):
+        """Where r < 0, weight · r² in float64, and that part of it."""
+        negative = self.builder.fcmp_ordered("<", r, self.zero)
+        r, weight = self.doubled(r), self.doubled(weight)
+        square = self.builder.fmul(weight, self.builder.fmul(r, r))
+        return negative, square, self.builder.select(negative, square, self.zero_64)
+
+    def loop_of_sums(self, result, count, n, body):
+        """Sums over whole vectors, taken in float64 lanes, as a tuple of scalars."""
+        start = [self.zero_64] * n
+        sums = self.loop(self.INDEX(0), count, self.lanes, start, body)
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
+        double = ir.DoubleType()
+        kind = ir.FunctionType(double, [double, self.zero_64.type])
         reduce = cgutils.get_or_insert_function(self.builder.module, kind, name)
-        return self.builder.call(reduce, [self.element(0.0), vector], fastmath=self.FUSE)
+        scalars = [
+            self.builder.call(reduce, [double(0.0), vector], fastmath=self.FUSE) for vector in sums
+        ]
+        return self.context.make_tuple(self.builder, result, scalars)
+
+    def vector_sqrt(self, vector):
+        name = f"llvm.sqrt.v{self.lanes}f{8 * self.itemsize}"
+        kind = ir.FunctionType(self.type, [self.type])
+        return self.builder.call(
+            cgutils.get_or_insert_function(self.builder.module, kind, name), [vector]
+        )
+
+    def _mixed(self, left, right, width):
+        """Two vectors with their off-diagonal blocks of `width` lanes exchanged."""
+        mask = [
+            lane if lane // width % 2 == 0 else self.lanes + lane - width
+            for lane in range(self.lanes)
+        ]
+        kind = ir.VectorType(self.LANE, self.lanes)
+        return tuple(
+            self.builder.shuffle_vector(
+                left, right, ir.Constant(kind, [self.LANE(lane + shift) for lane in mask])
+            )
+            for shift in (0, width)
+        )
+
+    def transposed(self, vectors):
+        """As many vectors as lanes: lane i of vector j becomes lane j of vector i."""
+        vectors, width = list(vectors), 1
+        while width < self.lanes:
+            for i in range(self.lanes):
+                if not i & width:
+                    pair = self._mixed(vectors[i], vectors[i + width], width)
+                    vectors[i], vectors[i + width] = pair
+            width *= 2
+        return vectors
+
+    def totals(self, vectors):
+        """As many vectors as lanes: one vector of their sums over lanes.
+
+        Half of a transposition, with additions on the way: fewer shuffles than one sum each.
+        """
+        vectors, width = list(vectors), 1
+        while len(vectors) > 1:
+            vectors = [
+                self.builder.fadd(*self._mixed(vectors[i], vectors[i + 1], width), flags=self.FUSE)
+                for i in range(0, len(vectors), 2)
+            ]
+            width *= 2
+        return vectors[0]
 
     def loop(self, first, last, step, sums, body):
         """Run body(index, sums) → sums for first, first + step, … below last; returns the sums."""
@@ -171,14 +265,14 @@ class _Vectors:
         builder.cbranch(builder.icmp_signed("<", first, last), inside, done)
         builder.position_at_end(inside)
         index = builder.phi(self.INDEX)
-        running = [builder.phi(self.type) for _ in sums]
+        running = [builder.phi(start.type) for start in sums]
         following = body(index, running)
         index_next = builder.add(index, self.INDEX(step))
         index.add_incoming(first, before)
         index.add_incoming(index_next, inside)
         builder.cbranch(builder.icmp_signed("<", index_next, last), inside, done)
         builder.position_at_end(done)
-        ended = [builder.phi(self.type) for _ in sums]
+        ended = [builder.phi(start.type) for start in sums]
         for start, phi, end, value in zip(sums, running, ended, following, strict=True):
             phi.add_incoming(start, before)
             phi.add_incoming(value, inside)
@@ -187,84 +281,175 @@ class _Vectors:
         return ended
 
 
-def _tile_codegen(rows, vectors):
+def _tile_codegen(rows, vectors, gradient, lines=1):
     def codegen(context, builder, signature, args):
         kinds = signature.args
-        source, weights, first, first_weight, count, b, a, out = args
+        source, at, weights, first, count, keep, b, a, out, top = args[:10]
+        indices, ahead, other, line = args[10:14]
         do = _Vectors(context, builder, kinds[0].dtype)
 
         def body(o, sums):
-            at = builder.add(o, first_weight)
-            weight = do.splat(builder.load(do.pointer(kinds[1], weights, None, at)))
-            row = builder.add(o, first)
+            weight = builder.load(do.pointer(kinds[2], weights, None, builder.add(o, first)))
+            weight = do.splat(weight)
+            row = builder.add(o, at)
             right, left = (do.pointer(kinds[0], source, row, column) for column in (a, b))
             rights = [
                 builder.fmul(do.load(right, j), weight, flags=do.FUSE) for j in range(vectors)
             ]
+            factors = [builder.load(builder.gep(left, [do.INDEX(i)])) for i in range(rows)]
+            if gradient:
+                place = do.pointer(kinds[14], args[14], None, builder.add(o, first))
+                factors.append(builder.load(place))
+            later = do.index(kinds[10], indices, builder.add(ahead, o), end)
+            for j in range(lines):
+                column = builder.add(line, do.INDEX(j * do.lanes))
+                do.prefetch(do.pointer(kinds[12], other, later, column))
             following = []
-            for i in range(rows):
-                factor = do.splat(builder.load(builder.gep(left, [do.INDEX(i)])))
+            for i, factor in enumerate(factors):
+                factor = do.splat(factor)
                 for j in range(vectors):
                     following.append(do.multiply_add(factor, rights[j], sums[i * vectors + j]))
             return following
 
-        sums = do.loop(do.INDEX(0), count, 1, [do.zero] * (rows * vectors), body)
-        for i in range(rows):
-            target = do.pointer(kinds[7], out, builder.add(b, do.INDEX(i)), a)
+        end = builder.sub(do.width(kinds[10], indices), do.INDEX(1))
+        sums = do.loop(do.INDEX(0), count, 1, [do.zero] * ((rows + gradient) * vectors), body)
+        targets = [
+            do.pointer(kinds[8], out, builder.add(builder.add(top, b), do.INDEX(i)), a)
+            for i in range(rows)
+        ]
+        if gradient:
+            targets.append(do.pointer(kinds[15], args[15], args[16], a))
+        for i, target in enumerate(targets):
             for j in range(vectors):
-                do.store(builder.fadd(do.load(target, j), sums[i * vectors + j]), target, j)
+                before = builder.select(keep, do.load(target, j), do.zero)
+                do.store(builder.fadd(before, sums[i * vectors + j]), target, j)
         return context.get_dummy_value()
 
     return codegen
 
 
-def _dot_codegen(rows):
+def _dots_codegen(gather):
     def codegen(context, builder, signature, args):
         kinds = signature.args
-        source, row, x, first = args
+        rows, at, x, lane, out, out_at = args[:6]
         do = _Vectors(context, builder, kinds[0].dtype)
+        packed = [
+            do.pointer(kinds[0], rows, builder.add(at, do.INDEX(i)), do.INDEX(0))
+            for i in range(do.lanes)
+        ]
+        sources = packed
+        if gather:
+            indices, first, last, other = args[6:]
+            end = builder.sub(last, do.INDEX(1))
+            sources = []
+            for i in range(do.lanes):
+                index = do.index(kinds[6], indices, builder.add(first, do.INDEX(i)), end)
+                sources.append(do.pointer(kinds[9], other, index, do.INDEX(0)))
+        with_x = do.pointer(kinds[2], x, lane, do.INDEX(0))
 
         def body(column, sums):
-            other = do.load(do.pointer(kinds[2], x, None, column))
-            return [
-                do.multiply_add(
-                    do.load(do.pointer(kinds[0], source, builder.add(row, do.INDEX(i)), column)),
-                    other,
-                    sums[i],
-                )
-                for i in range(rows)
-            ]
+            factor = do.load(builder.gep(with_x, [column]))
+            following = []
+            for source, target, total in zip(sources, packed, sums, strict=True):
+                value = do.load(builder.gep(source, [column]))
+                if gather:
+                    do.store(value, builder.gep(target, [column]))
+                following.append(do.multiply_add(value, factor, total))
+            return following
 
-        last = do.width(kinds[0], source)
-        sums = do.loop(first, last, do.lanes, [do.zero] * rows, body)
-        totals = [do.total(value) for value in sums]
-        return (
-            totals[0] if rows == 1 else context.make_tuple(builder, signature.return_type, totals)
-        )
-
-    return codegen
-
-
-def _add_codegen(rows):
-    def codegen(context, builder, signature, args):
-        kinds = signature.args
-        out, out_row, source, row, first = args[:5]
-        do = _Vectors(context, builder, kinds[0].dtype)
-        factors = [do.splat(factor) for factor in args[5:]]
-
-        def body(column, _):
-            target = do.pointer(kinds[0], out, out_row, column)
-            value = do.load(target)
-            for i in range(rows):
-                at = do.pointer(kinds[2], source, builder.add(row, do.INDEX(i)), column)
-                value = do.multiply_add(factors[i], do.load(at), value)
-            do.store(value, target)
-            return []
-
-        do.loop(first, do.width(kinds[2], source), do.lanes, [], body)
+        width = do.width(kinds[0], rows)
+        sums = do.loop(do.INDEX(0), width, do.lanes, [do.zero] * do.lanes, body)
+        do.store(do.totals(sums), do.pointer(kinds[4], out, None, out_at))
         return context.get_dummy_value()
 
     return codegen
+
+
+def _fetch_codegen(ones):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        out, at, count = args[:3]
+        do = _Vectors(context, builder, kinds[0].dtype)
+        one = do.element(1.0)
+        target = do.pointer(kinds[0], out, None, at)
+        source = None if ones else do.pointer(kinds[3], args[3], None, args[4])
+        full = builder.mul(builder.sdiv(count, do.INDEX(do.lanes)), do.INDEX(do.lanes))
+
+        def vector(o, _):
+            value = do.splat(one) if ones else do.load(builder.gep(source, [o]))
+            do.store(value, builder.gep(target, [o]))
+            return []
+
+        def scalar(o, _):
+            value = one if ones else builder.load(builder.gep(source, [o]))
+            builder.store(value, builder.gep(target, [o]))
+            return []
+
+        do.loop(do.INDEX(0), full, do.lanes, [], vector)
+        with builder.if_then(builder.icmp_signed("<", full, count)):
+            do.store(do.zero, builder.gep(target, [full]))
+            do.loop(full, count, 1, [], scalar)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def _residuals_codegen(context, builder, signature, args):
+    kinds = signature.args
+    at, count, upper, lower = args[4:]
+    do = _Vectors(context, builder, kinds[0].dtype)
+    upper, lower = do.splat(upper), do.splat(lower)
+
+    def body(o, sums):
+        places = [do.pointer(kinds[n], args[n], None, builder.add(at, o)) for n in range(4)]
+        weight, before, product = (do.load(place) for place in places[:3])
+        after = builder.fsub(before, product)
+        do.store(after, places[1])
+        negative, square, below = do.squares(after, weight)
+        do.store(builder.fmul(weight, builder.select(negative, lower, upper)), places[3])
+        _, size, _ = do.squares(before, weight)
+        return [builder.fadd(a, b) for a, b in zip(sums, (square, below, size), strict=True)]
+
+    return do.loop_of_sums(signature.return_type, count, 3, body)
+
+
+def _trial_codegen(context, builder, signature, args):
+    kinds = signature.args
+    at, count, step = args[3:]
+    do = _Vectors(context, builder, kinds[0].dtype)
+    minus = do.splat(builder.fneg(step))
+    one = ir.Constant(do.zero_64.type, [ir.DoubleType()(1.0)] * do.lanes)
+
+    def body(o, sums):
+        places = [do.pointer(kinds[n], args[n], None, builder.add(at, o)) for n in range(3)]
+        weight, before, change = (do.load(place) for place in places)
+        after = do.multiply_add(minus, change, before)
+        negative, square, below = do.squares(after, weight)
+        was = builder.fcmp_ordered("<", before, do.zero)
+        counts = builder.fcmp_ordered(">", weight, do.zero)
+        moved = builder.and_(builder.xor(negative, was), counts)
+        flip = builder.select(moved, one, do.zero_64)
+        return [builder.fadd(a, b) for a, b in zip(sums, (square, below, flip), strict=True)]
+
+    return do.loop_of_sums(signature.return_type, count, 3, body)
+
+
+def _move_codegen(context, builder, signature, args):
+    kinds = signature.args
+    at, upper, lower = args[3:]
+    do = _Vectors(context, builder, kinds[0].dtype)
+    upper, lower = do.splat(upper), do.splat(lower)
+    places = [do.pointer(kinds[n], args[n], None, at) for n in range(3)]
+    weight, before, change = (do.load(place) for place in places)
+    after = builder.fsub(before, change)
+    do.store(after, places[1])
+    weights = [
+        builder.select(builder.fcmp_ordered("<", r, do.zero), lower, upper) for r in (before, after)
+    ]
+    moved = builder.fmul(weight, builder.fsub(weights[1], weights[0]))
+    do.store(moved, places[2])
+    bits = builder.bitcast(builder.fcmp_unordered("!=", moved, do.zero), ir.IntType(do.lanes))
+    return builder.zext(bits, do.INDEX)
 
 
 def _copy_codegen(context, builder, signature, args):
@@ -281,302 +466,746 @@ def _copy_codegen(context, builder, signature, args):
     return context.get_dummy_value()
 
 
-def _scale_codegen(context, builder, signature, args):
-    kind = signature.args[0]
-    out, row, first, factor = args
-    do = _Vectors(context, builder, kind.dtype)
-    factor = do.splat(factor)
-
-    def body(column, _):
-        target = do.pointer(kind, out, row, column)
-        do.store(builder.fmul(do.load(target), factor), target)
-        return []
-
-    do.loop(first, do.width(kind, out), do.lanes, [], body)
+def _lanes_in_codegen(context, builder, signature, args):
+    kinds = signature.args
+    source, members, step, row, column, out, out_row = args
+    do = _Vectors(context, builder, kinds[0].dtype)
+    vectors = []
+    for lane in range(do.lanes):
+        member = builder.load(do.pointer(kinds[1], members, None, do.INDEX(lane)))
+        at = builder.add(builder.mul(member, step), row)
+        vectors.append(do.load(do.pointer(kinds[0], source, at, column)))
+    for i, vector in enumerate(do.transposed(vectors)):
+        at = builder.add(out_row, do.INDEX(i))
+        do.store(vector, do.pointer(kinds[5], out, at, do.INDEX(0)))
     return context.get_dummy_value()
+
+
+def _lanes_out_codegen(context, builder, signature, args):
+    kinds = signature.args
+    source, row, out, members, column = args
+    do = _Vectors(context, builder, kinds[0].dtype)
+    rows = [builder.add(row, do.INDEX(i)) for i in range(do.lanes)]
+    vectors = [do.load(do.pointer(kinds[0], source, at, do.INDEX(0))) for at in rows]
+    for lane, vector in enumerate(do.transposed(vectors)):
+        member = builder.load(do.pointer(kinds[3], members, None, do.INDEX(lane)))
+        do.store(vector, do.pointer(kinds[2], out, member, column))
+    return context.get_dummy_value()
+
+
+def _weighted_sum_codegen(vectors):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        indices, values, first, last, dense, out, row, column = args
+        do = _Vectors(context, builder, kinds[4].dtype)
+
+        def body(e, sums):
+            value = do.splat(builder.load(do.pointer(kinds[1], values, None, e)))
+            at = do.pointer(kinds[4], dense, do.index(kinds[0], indices, e, last), column)
+            return [do.multiply_add(value, do.load(at, j), total) for j, total in enumerate(sums)]
+
+        target = do.pointer(kinds[5], out, row, column)
+        for j, total in enumerate(do.loop(first, last, 1, [do.zero] * vectors, body)):
+            do.store(total, target, j)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+class _Panel:
+    """Vectors of a batched triangle, and what the rows above take off a tile of it."""
+
+    def __init__(self, do, kinds, U, begin):
+        self.do, self.builder, self.kinds, self.U, self.begin = do, do.builder, kinds, U, begin
+
+    def at(self, row, column):
+        """Address of the lanes of one element; the row's columns follow each other."""
+        first = self.builder.load(self.do.pointer(self.kinds[1], self.begin, None, row))
+        where = self.builder.add(first, column)
+        return self.do.pointer(self.kinds[0], self.U, where, self.do.INDEX(0))
+
+    def reduced(self, i, j, wanted):
+        """Elements (a, c) of the tile at (i, j), less the products of the rows above row i."""
+        do, builder = self.do, self.builder
+        start = []
+        for a, c in wanted:
+            start.append(do.load(self.at(builder.add(i, do.INDEX(a)), j), c))
+
+        def body(e, sums):
+            upper, right = self.at(e, i), self.at(e, j)
+            lefts = [builder.fneg(do.load(upper, a)) for a in range(PANEL)]
+            rights = [do.load(right, c) for c in range(max(c for _, c in wanted) + 1)]
+            return [
+                do.multiply_add(lefts[a], rights[c], total)
+                for (a, c), total in zip(wanted, sums, strict=True)
+            ]
+
+        ended = do.loop(do.INDEX(0), i, 1, start, body)
+        return dict(zip(wanted, ended, strict=True))
+
+    def minus(self, value, a, b):
+        return self.do.multiply_add(self.builder.fneg(a), b, value)
+
+
+def _pivots_codegen(context, builder, signature, args):
+    kinds = signature.args
+    U, begin, i, inverse, diagonal, floor, kept = args
+    do = _Vectors(context, builder, kinds[0].dtype)
+    panel = _Panel(do, kinds, U, begin)
+    tile = panel.reduced(i, i, [(a, c) for a in range(PANEL) for c in range(a, PANEL)])
+    one = ir.Constant(do.type, [do.element(1.0)] * do.lanes)
+    least = do.load(do.pointer(kinds[5], floor, do.INDEX(0), do.INDEX(0)))
+    kept_at = do.pointer(kinds[6], kept, do.INDEX(0), do.INDEX(0))
+    share = do.load(kept_at)
+    for a in range(PANEL):
+        row = builder.add(i, do.INDEX(a))
+        pivot = tile[a, a]
+        sound = builder.fcmp_ordered(">", pivot, least)
+        whole = do.load(do.pointer(kinds[4], diagonal, row, do.INDEX(0)))
+        left = builder.select(sound, builder.fdiv(pivot, whole), do.zero)
+        share = builder.select(builder.fcmp_ordered("<", left, share), left, share)
+        root = builder.fdiv(one, do.vector_sqrt(builder.select(sound, pivot, one)))
+        do.store(root, do.pointer(kinds[3], inverse, row, do.INDEX(0)))
+        for c in range(a, PANEL):
+            tile[a, c] = builder.fmul(tile[a, c], root)
+        for b in range(a + 1, PANEL):
+            for c in range(b, PANEL):
+                tile[b, c] = panel.minus(tile[b, c], tile[a, b], tile[a, c])
+    do.store(share, kept_at)
+    for a in range(PANEL):
+        target = panel.at(builder.add(i, do.INDEX(a)), i)
+        for c in range(PANEL):
+            do.store(tile.get((a, c), do.zero), target, c)
+    return context.get_dummy_value()
+
+
+def _panel_codegen(context, builder, signature, args):
+    kinds = signature.args
+    U, begin, i, j, inverse = args
+    do = _Vectors(context, builder, kinds[0].dtype)
+    panel = _Panel(do, kinds, U, begin)
+    tile = panel.reduced(i, j, [(a, c) for a in range(PANEL) for c in range(PANEL_COLUMNS)])
+    rows = [builder.add(i, do.INDEX(a)) for a in range(PANEL)]
+    for a in range(PANEL):
+        root = do.load(do.pointer(kinds[4], inverse, rows[a], do.INDEX(0)))
+        target = panel.at(rows[a], j)
+        for c in range(PANEL_COLUMNS):
+            tile[a, c] = builder.fmul(tile[a, c], root)
+            do.store(tile[a, c], target, c)
+        for b in range(a + 1, PANEL):
+            factor = do.load(panel.at(rows[a], i), b)
+            for c in range(PANEL_COLUMNS):
+                tile[b, c] = panel.minus(tile[b, c], factor, tile[a, c])
+    return context.get_dummy_value()
+
+
+def _substitute_codegen(forward):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        U, at, inverse, z, i, n = args
+        do = _Vectors(context, builder, kinds[0].dtype)
+        zi_at = do.pointer(kinds[3], z, i, do.INDEX(0))
+        root = do.load(do.pointer(kinds[2], inverse, i, do.INDEX(0)))
+        first = builder.mul(builder.sdiv(i, do.INDEX(PANEL)), do.INDEX(PANEL))
+
+        def places(j):
+            left = do.pointer(kinds[0], U, builder.add(at, j), do.INDEX(0))
+            return left, do.pointer(kinds[3], z, j, do.INDEX(0))
+
+        zi = do.load(zi_at)
+        if forward:
+            zi = builder.fmul(zi, root)
+            minus = builder.fneg(zi)
+
+            def body(j, _):
+                left, target = places(j)
+                for c in range(PANEL):
+                    value = do.multiply_add(do.load(left, c), minus, do.load(target, c))
+                    do.store(value, target, c)
+                return []
+
+            do.loop(first, n, PANEL, [], body)
+        else:
+            do.store(do.zero, zi_at)
+
+            def body(j, sums):
+                left, right = places(j)
+                return [
+                    do.multiply_add(do.load(left, c), do.load(right, c), total)
+                    for c, total in enumerate(sums)
+                ]
+
+            sums = do.loop(first, n, PANEL, [do.zero] * PANEL, body)
+            for total in sums:
+                zi = builder.fsub(zi, total, flags=do.FUSE)
+            zi = builder.fmul(zi, root)
+        do.store(zi, zi_at)
+        return context.get_dummy_value()
+
+    return codegen
 
 
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
-    def _make_tile(vectors):
-        def tile(source, weights, first, first_weight, count, b, a, out):
-            wide = vectors * VECTOR_BYTES // out.itemsize
-            rows, w = source[first : first + count], weights[first_weight : first_weight + count]
-            left, right = rows[:, b : b + TILE_ROWS], rows[:, a : a + wide]
-            for i in range(TILE_ROWS):
-                for j in range(wide):
-                    out[b + i, a + j] += np.sum(left[:, i] * w * right[:, j])
+    def _apart():
+        pass
+
+    def _lanes(array):
+        return VECTOR_BYTES // array.itemsize
+
+    def _make_tile(rows, vectors, gradient=False, lines=1):
+        def tile(
+            source, at, weights, first, count, keep, b, a, out, top, indices, ahead, other, line,
+            r=None, g=None, lane=0,
+        ):  # fmt: skip
+            wide = slice(a, a + vectors * _lanes(out))
+            w = weights[first : first + count]
+            y = source[at : at + count]
+            for i in range(b, b + rows):
+                product = np.sum((w * y[:, i])[:, None] * y[:, wide], axis=0)
+                out[top + i, wide] = keep * out[top + i, wide] + product
+            if gradient:
+                slope = np.sum((w * r[first : first + count])[:, None] * y[:, wide], axis=0)
+                g[lane, wide] = keep * g[lane, wide] + slope
 
         return tile
 
-    def _dot_1(source, row, x, first):
-        return np.sum(source[row, first:] * x[first : source.shape[1]])
+    def _dots(rows, at, x, lane, out, out_at):
+        for i in range(_lanes(rows)):
+            out[out_at + i] = np.sum(rows[at + i] * x[lane])
 
-    def _dot_4(source, row, x, first):
-        return tuple(_dot_1(source, row + i, x, first) for i in range(4))
+    def _gather_dots(rows, at, x, lane, out, out_at, indices, first, last, other):
+        for i in range(_lanes(rows)):
+            rows[at + i] = other[indices[min(first + i, last - 1)]]
+        _dots(rows, at, x, lane, out, out_at)
 
-    def _add_1(out, out_row, source, row, first, factor):
-        target = out[out_row] if out.ndim == 2 else out
-        target[first:] += factor * source[row, first:]
+    def _fetch(out, at, count, source, first):
+        out[at : at - (-count // _lanes(out)) * _lanes(out)] = 0
+        out[at : at + count] = source[first : first + count]
 
-    def _add_4(out, out_row, source, row, first, c0, c1, c2, c3):
-        for i, factor in enumerate((c0, c1, c2, c3)):
-            _add_1(out, out_row, source, row + i, first, factor)
+    def _fetch_ones(out, at, count):
+        _fetch(out, at, count, np.ones(count, out.dtype), 0)
+
+    def _residuals(v, r, s, w, at, count, upper, lower):
+        part = slice(at, at + count)
+        before = r[part].astype(np.float64)
+        r[part] -= s[part]
+        w[part] = v[part] * np.where(r[part] < 0, lower, upper)
+        square = v[part] * r[part].astype(np.float64) ** 2
+        return np.sum(square), np.sum(square[r[part] < 0]), np.sum(v[part] * before**2)
+
+    def _trial(v, r, s, at, count, step):
+        part = slice(at, at + count)
+        after = r[part] - step * s[part]
+        square = v[part] * after.astype(np.float64) ** 2
+        flips = ((after < 0) != (r[part] < 0)) & (v[part] > 0)
+        return np.sum(square), np.sum(square[after < 0]), np.sum(flips)
+
+    def _move(v, r, s, at, upper, lower):
+        part = slice(at, at + _lanes(r))
+        before = np.where(r[part] < 0, lower, upper)
+        r[part] -= s[part]
+        s[part] = v[part] * (np.where(r[part] < 0, lower, upper) - before)
+        return sum(1 << int(lane) for lane in np.flatnonzero(s[part]))
 
     def _copy(out, out_row, source, row):
         out[out_row] = source[row]
 
-    def _scale(out, row, first, factor):
-        out[row, first:] *= factor
+    def _make_weighted_sum(vectors):
+        def weighted_sum(indices, values, first, last, dense, out, row, column):
+            wide = slice(column, column + vectors * _lanes(dense))
+            out[row, wide] = 0
+            for e in range(first, last):
+                out[row, wide] += values[e] * dense[indices[e], wide]
+
+        return weighted_sum
+
+    def _lanes_in(source, members, step, row, column, out, out_row):
+        n = _lanes(source)
+        block = [source[row + member * step, column : column + n] for member in members]
+        out[out_row : out_row + n] = np.transpose(block)
+
+    def _lanes_out(source, row, out, members, column):
+        n = _lanes(source)
+        for lane, member in enumerate(members):
+            out[member, column : column + n] = source[row : row + n, lane]
+
+    def _pivots(U, begin, i, inverse, diagonal, floor, kept):
+        for a in range(i, i + PANEL):
+            for c in range(i, a):
+                U[begin[a] + c] = 0
+            for c in range(a, i + PANEL):
+                U[begin[a] + c] -= sum(U[begin[e] + a] * U[begin[e] + c] for e in range(a))
+            pivot = U[begin[a] + a].copy()
+            sound = pivot > floor[0]
+            share = np.divide(pivot, diagonal[a], out=np.zeros_like(pivot), where=sound)
+            kept[0] = np.minimum(kept[0], share)
+            inverse[a] = 1 / np.sqrt(np.where(sound, pivot, 1))
+            for c in range(a, i + PANEL):
+                U[begin[a] + c] *= inverse[a]
+
+    def _panel(U, begin, i, j, inverse):
+        for a in range(i, i + PANEL):
+            for c in range(j, j + PANEL_COLUMNS):
+                U[begin[a] + c] -= sum(U[begin[e] + a] * U[begin[e] + c] for e in range(a))
+                U[begin[a] + c] *= inverse[a]
+
+    def _forward(U, at, inverse, z, i, n):
+        z[i] *= inverse[i]
+        for j in range(i + 1, n):
+            z[j] -= U[at + j] * z[i]
+
+    def _backward(U, at, inverse, z, i, n):
+        for j in range(i + 1, n):
+            z[i] -= U[at + j] * z[j]
+        z[i] *= inverse[i]
 
 else:
 
-    def _make_tile(vectors):
-        @intrinsic
-        def tile(typing, source, weights, first, first_weight, count, b, a, out):
-            """out[b:b+TILE_ROWS, a:a+vectors·lanes] += Σ_o w[o] source[o, b:…]ᵀ source[o, a:…]."""
-            n = types.int64
-            signature = types.void(source, weights, n, n, n, n, n, out)
-            return signature, _tile_codegen(TILE_ROWS, vectors)
+    @intrinsic
+    def _apart(typing):
+        """Keep the calling function out of its callers, for what is rare: it compiles once."""
+
+        def codegen(context, builder, signature, args):
+            builder.function.attributes.add("noinline")
+            return context.get_dummy_value()
+
+        return types.void(), codegen
+
+    @intrinsic
+    def _lanes(typing, array):
+        """Elements in a vector, known to the compiler."""
+        count = VECTOR_BYTES // (array.dtype.bitwidth // 8)
+        return types.int64(array), lambda context, *_: context.get_constant(types.int64, count)
+
+    def _make_tile(rows, vectors, gradient=False, lines=1):
+        n, codegen = types.int64, _tile_codegen(rows, vectors, gradient, lines)
+
+        if gradient:
+
+            @intrinsic
+            def tile(
+                typing, source, at, weights, first, count, keep, b, a, out, top,
+                indices, ahead, other, line, r, g, lane,
+            ):  # fmt: skip
+                """The same, and g[lane, a:…] += Σ_o w_o r_o y_o[a:…]."""
+                kinds = (source, n, weights, n, n, types.boolean, n, n, out, n)
+                kinds += (indices, n, other, n, r, g, n)
+                return types.void(*kinds), codegen
+
+        else:
+
+            @intrinsic
+            def tile(
+                typing, source, at, weights, first, count, keep, b, a, out, top,
+                indices, ahead, other, line,
+            ):  # fmt: skip
+                """out[top+b:…, a:…] += Σ_o w_o y_o[b:…] y_o[a:…]ᵀ, y_o = source[at + o].
+
+                `rows` elements from b on, `vectors` vectors from a on; w_o = weights[first + o].
+                Without `keep` out is overwritten: cheaper than to clear it first. On the way
+                `lines` vectors from column `line` on are prefetched of each row of `other` that
+                comes next, by indices[ahead + o]: arithmetic leaves the memory idle otherwise.
+                """
+                kinds = (source, n, weights, n, n, types.boolean, n, n, out, n)
+                kinds += (indices, n, other, n)
+                return types.void(*kinds), codegen
 
         return tile
 
     @intrinsic
-    def _dot_1(typing, source, row, x, first):
-        """source[row, first:] · x[first:]; `first` begins a vector."""
-        return source.dtype(source, types.int64, x, types.int64), _dot_codegen(1)
+    def _dots(typing, rows, at, x, lane, out, out_at):
+        """out[out_at + i] = rows[at + i] · x[lane], for as many i as a vector has lanes."""
+        n = types.int64
+        return types.void(rows, n, x, n, out, n), _dots_codegen(False)
 
     @intrinsic
-    def _dot_4(typing, source, row, x, first):
-        """The same for rows row … row + 3, at once so that the sums overlap."""
-        result = types.UniTuple(source.dtype, 4)
-        return result(source, types.int64, x, types.int64), _dot_codegen(4)
+    def _gather_dots(typing, rows, at, x, lane, out, out_at, indices, first, last, other):
+        """The same, once rows[at + i] = other[indices[first + i]]; behind `last` the last again."""
+        n = types.int64
+        return types.void(rows, n, x, n, out, n, indices, n, n, other), _dots_codegen(True)
 
     @intrinsic
-    def _add_1(typing, out, out_row, source, row, first, factor):
-        """out[out_row, first:] += factor · source[row, first:]; `first` begins a vector."""
-        n, t = types.int64, source.dtype
-        return types.void(out, n, source, n, n, t), _add_codegen(1)
+    def _fetch(typing, out, at, count, source, first):
+        """out[at:at+count] = source[first:first+count], then zeros to the end of a vector."""
+        n = types.int64
+        return types.void(out, n, n, source, n), _fetch_codegen(False)
 
     @intrinsic
-    def _add_4(typing, out, out_row, source, row, first, c0, c1, c2, c3):
-        """The same for four rows with a factor each, so that out is loaded a quarter as often."""
-        n, t = types.int64, source.dtype
-        return types.void(out, n, source, n, n, t, t, t, t), _add_codegen(4)
+    def _fetch_ones(typing, out, at, count):
+        """The same from a source of ones."""
+        return types.void(out, types.int64, types.int64), _fetch_codegen(True)
+
+    @intrinsic
+    def _residuals(typing, v, r, s, w, at, count, upper, lower):
+        """Take s off r; w = v · weight of r's sign, for whole vectors from `at` on.
+
+        Returns Σ v r², its part with r < 0, and Σ v r² as r was before, in float64.
+        """
+        n, result = types.int64, types.UniTuple(types.float64, 3)
+        return result(v, r, s, w, n, n, v.dtype, v.dtype), _residuals_codegen
+
+    @intrinsic
+    def _trial(typing, v, r, s, at, count, step):
+        """Of r − step·s: Σ v r², its part with r < 0, and how many that count change sign."""
+        n, result = types.int64, types.UniTuple(types.float64, 3)
+        return result(v, r, s, n, n, v.dtype), _trial_codegen
+
+    @intrinsic
+    def _move(typing, v, r, s, at, upper, lower):
+        """Take s off r and let s become the change of the weights, for one vector from `at` on.
+
+        Returns where that is not zero, one bit per lane.
+        """
+        n = types.int64
+        return n(v, r, s, n, v.dtype, v.dtype), _move_codegen
 
     @intrinsic
     def _copy(typing, out, out_row, source, row):
         """out[out_row] = source[row]."""
         return types.void(out, types.int64, source, types.int64), _copy_codegen
 
+    def _make_weighted_sum(vectors):
+        @intrinsic
+        def weighted_sum(typing, indices, values, first, last, dense, out, row, column):
+            """out[row, column:…] = Σ_e values[e] · dense[indices[e], column:…], e from first on."""
+            n = types.int64
+            kinds = (indices, values, n, n, dense, out, n, n)
+            return types.void(*kinds), _weighted_sum_codegen(vectors)
+
+        return weighted_sum
+
     @intrinsic
-    def _scale(typing, out, row, first, factor):
-        """out[row, first:] *= factor; `first` begins a vector."""
-        return types.void(out, types.int64, types.int64, out.dtype), _scale_codegen
+    def _lanes_in(typing, source, members, step, row, column, out, out_row):
+        """out[out_row + c, l] = source[members[l]·step + row, column + c], lanes × lanes."""
+        n = types.int64
+        return types.void(source, members, n, n, n, out, n), _lanes_in_codegen
+
+    @intrinsic
+    def _lanes_out(typing, source, row, out, members, column):
+        """out[members[l], column + c] = source[row + c, l], lanes × lanes."""
+        n = types.int64
+        return types.void(source, n, out, members, n), _lanes_out_codegen
+
+    @intrinsic
+    def _pivots(typing, U, begin, i, inverse, diagonal, floor, kept):
+        """Factor the diagonal block of rows i … i+PANEL−1; element (a, c) is U[begin[a] + c]."""
+        return types.void(U, begin, types.int64, inverse, diagonal, floor, kept), _pivots_codegen
+
+    @intrinsic
+    def _panel(typing, U, begin, i, j, inverse):
+        """Factor columns j … j+PANEL_COLUMNS−1 of those rows, once their diagonal block is."""
+        n = types.int64
+        return types.void(U, begin, n, n, inverse), _panel_codegen
+
+    @intrinsic
+    def _forward(typing, U, at, inverse, z, i, n):
+        """Step i of Uᵀ z = given: finish z[i] and take it off the later ones; row i is at `at`."""
+        return types.void(U, types.int64, inverse, z, types.int64, types.int64), (
+            _substitute_codegen(True)
+        )
+
+    @intrinsic
+    def _backward(typing, U, at, inverse, z, i, n):
+        """Step i of U z = given, the later ones being done."""
+        return types.void(U, types.int64, inverse, z, types.int64, types.int64), (
+            _substitute_codegen(False)
+        )
 
 
-_tile_1, _tile_2 = _make_tile(1), _make_tile(2)
-
-
-@kernel()
-def _outer_products(source, weights, first, first_weight, count, b, out):
-    """Rows b … b+TILE_ROWS−1 of out += Σ_o w[o] y_o y_oᵀ, from the diagonal's vector on."""
-    lanes = VECTOR_BYTES // out.itemsize
-    a = b // lanes * lanes
-    while a + lanes < out.shape[1]:
-        _tile_2(source, weights, first, first_weight, count, b, a, out)
-        a += 2 * lanes
-    if a < out.shape[1]:
-        _tile_1(source, weights, first, first_weight, count, b, a, out)
+_tile_full_2, _tile_full_1 = _make_tile(TILE_ROWS, 2), _make_tile(TILE_ROWS, 1)
+_tile_half_1, _tile_pair_1 = _make_tile(TILE_ROWS // 2, 1), _make_tile(2, 1)
+_slope_full_2, _slope_full_1 = _make_tile(TILE_ROWS, 2, True), _make_tile(TILE_ROWS, 1, True)
+_slope_plus_2, _slope_plus_1 = (
+    _make_tile(TILE_ROWS + 2, 2, True, lines=2),
+    _make_tile(TILE_ROWS + 2, 1, True),
+)
+_slope_4, _slope_1 = _make_tile(0, 4, True, lines=0), _make_tile(0, 1, True, lines=0)
+_weighted_sum_1, _weighted_sum_3 = _make_weighted_sum(1), _make_weighted_sum(3)
 
 
 # --- one row: residuals, gradient, curvature -----------------------------------------------
 #
-# Arrays go from function to function one by one: a tuple of them would be copied and
-# reference-counted at every call, which costs more than a short row's arithmetic. Names:
-# idx, b, v: the row's indices, values and weights; rows: other's rows, packed; x, r, w: the
-# unknowns, residuals and weights v·w; s: B p, later the change of w; q unknowns are padded to
-# whole vectors, and observations are taken by fours, with zero weight behind the last.
+# Arrays go from function to function one by one, with offsets instead of slices: a tuple of
+# them would be copied and a slice reference-counted at every call, which costs more than a
+# short row's arithmetic. Names:
+#
+# first, last   the row's entries in indices, values, weights
+# l             its number in the batch and its row in x, g, p, ridge; its gram begins at l·tall
+# at            where its observations begin in v, r, s, w: weights, residuals, B p (later the
+#               changes of w), and v times the weight of r's sign. Padded to whole vectors, v = 0
+# rows          other's rows, packed: from `home` = at on, or, where the row is too long to be
+#               kept (home < 0), one chunk at a time from `spare` on
+# q             unknowns, without the padding
 
 
-@kernel()
-def _row_times(idx, other, rows, chunk, pack, x, out):
-    """Fill out with B x, chunk by chunk; `pack` says whether the rows must be fetched first."""
-    d = idx.size
-    resident = d + 3 < rows.shape[0]
-    for base in range(0, d, chunk):
-        count = min(chunk, d - base)
-        at = base if resident else 0
-        if pack or not resident:
-            _chunk_pack(idx[base : base + count], other, rows, at)
-        for o in range(0, count, 4):
-            s0, s1, s2, s3 = _dot_4(rows, at + o, x, 0)
-            out[base + o] = s0
-            out[base + o + 1] = s1
-            out[base + o + 2] = s2
-            out[base + o + 3] = s3
+@kernel(lean=True)
+def _gram_add(source, home, w, r, at, count, keep, q, gram, top, g, l, indices, ahead, other):
+    """Gram matrix += Σ w y yᵀ from the diagonal's vector on, gradient += Σ w r y.
 
-
-@kernel()
-def _chunk_pack(idx, other, rows, at):
-    for o in range(idx.size):
-        _copy(rows, at + o, other, idx[o])
-
-
-@kernel()
-def _row_residuals(idx, b, weights, offset, s, v, r):
-    """Fill v and r = b − offset − B x, with B x in s; returns Σ v (b − offset)².
-
-    One loop for one thing: a branch inside would keep it from being vectorised.
+    Without `keep` both are overwritten. Meanwhile the rows for indices[ahead:] are prefetched.
     """
-    for o in range(b.size):
-        r[o] = b[o]
-        v[o] = 1
-    if weights.size:
-        for o in range(b.size):
-            v[o] = weights[o]
-    if offset.size:
-        for o in range(b.size):
-            r[o] -= offset[idx[o]]
+    _apart()
+    lanes = _lanes(gram)
+    wide = source.shape[1]
+    if TILE_ROWS < q <= TILE_ROWS + 2 and wide <= 2 * lanes:
+        # One tile for all: two rows alone would wait for their sums.
+        if wide > lanes:
+            _slope_plus_2(
+                source, home, w, at, count, keep, 0, 0, gram, top, indices, ahead, other, 0, r, g, l
+            )
+        else:
+            _slope_plus_1(
+                source, home, w, at, count, keep, 0, 0, gram, top, indices, ahead, other, 0, r, g, l
+            )
+        return
+    a = 0
+    line = 0  # one after the other, so that no tile asks for more than memory can give meanwhile
+    while a + lanes < wide:
+        _slope_full_2(
+            source, home, w, at, count, keep, 0, a, gram, top, indices, ahead, other, line, r, g, l
+        )
+        a += 2 * lanes
+        line += lanes
+    if a < wide:
+        _slope_full_1(
+            source, home, w, at, count, keep, 0, a, gram, top, indices, ahead, other, line, r, g, l
+        )
+        line += lanes
+    for b in range(TILE_ROWS, q, TILE_ROWS):
+        # Full tiles, and at the end the smallest one that covers what is left.
+        a = b // lanes * lanes
+        while a < wide:
+            line = min(line, wide - lanes)
+            if q - b <= 2:
+                _tile_pair_1(
+                    source, home, w, at, count, keep, b, a, gram, top, indices, ahead, other, line
+                )
+                a += lanes
+            elif q - b <= TILE_ROWS // 2:
+                _tile_half_1(
+                    source, home, w, at, count, keep, b, a, gram, top, indices, ahead, other, line
+                )
+                a += lanes
+            elif a + lanes < wide:
+                _tile_full_2(
+                    source, home, w, at, count, keep, b, a, gram, top, indices, ahead, other, line
+                )
+                a += 2 * lanes
+            else:
+                _tile_full_1(
+                    source, home, w, at, count, keep, b, a, gram, top, indices, ahead, other, line
+                )
+                a += lanes
+            line += lanes
+
+
+@kernel(lean=True)
+def _gradient_add(source, home, w, r, at, count, keep, gram, g, l, indices, other):
+    """The gradient's part of `_gram_add` alone."""
+    _apart()
+    lanes = _lanes(gram)
+    wide = source.shape[1]
+    a = 0
+    while a + 4 * lanes <= wide:
+        _slope_4(source, home, w, at, count, keep, 0, a, gram, 0, indices, 0, other, 0, r, g, l)
+        a += 4 * lanes
+    while a < wide:
+        _slope_1(source, home, w, at, count, keep, 0, a, gram, 0, indices, 0, other, 0, r, g, l)
+        a += lanes
+
+
+@kernel(lean=True)
+def _row_evaluate(
+    first, last, indices, values, weights, other, offset, upper, lower, curvature,
+    l, at, home, spare, chunk, rows, v, r, s, w, gram, tall, ridge, x, g,
+):  # fmt: skip
+    """All there is to know at x: r, half the negative gradient g and, if asked for, Gram matrix.
+
+    Returns f, Σ v r² over the residuals ≥ 0 and < 0, and Σ v (b − offset)².
+    """
+    _apart()
+    lanes = _lanes(r)
+    d, q, top = last - first, ridge.shape[1], l * tall
+    total = 0.0
+    below = 0.0
     size = 0.0
-    for o in range(b.size):
-        size += v[o] * np.float64(r[o]) * r[o]
-        r[o] -= s[o]
-    return size
-
-
-@kernel()
-def _row_slope(idx, other, rows, chunk, v, r, w, x, ridge, upper, lower, rebuild, g, gram):
-    """Half the negative gradient g at the residuals, and the Gram matrix if it is to be rebuilt."""
-    d = idx.size
-    resident = d + 3 < rows.shape[0]
-    for a in range(g.size):  # loops, not slices: those take ten times as long to compile
-        g[a] = 0
-    if rebuild:
-        for b in range(gram.shape[0]):
-            for a in range(gram.shape[1]):
-                gram[b, a] = 0
-    for o in range(d):
-        w[o] = v[o] * sign_weight(r[o], upper, lower)
-    for o in range(3):
-        w[d + o] = 0
     for base in range(0, d, chunk):
         count = min(chunk, d - base)
-        at = base if resident else 0
-        if not resident:
-            _chunk_pack(idx[base : base + count], other, rows, at)
-        for o in range(0, count, 4):
-            e = base + o
-            _add_4(
-                g, 0, rows, at + o, 0,
-                w[e] * r[e], w[e + 1] * r[e + 1], w[e + 2] * r[e + 2], w[e + 3] * r[e + 3],
-            )  # fmt: skip
-        if rebuild:
-            for b in range(0, gram.shape[0], TILE_ROWS):
-                _outer_products(rows, w, at, base, count, b, gram)
-    for a in range(ridge.size):
-        g[a] -= ridge[a] * x[a]
+        whole = -(-count // lanes) * lanes
+        e, o = first + base, at + base
+        place = home + base if home >= 0 else spare
+        for c in range(0, count, lanes):
+            _gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
+        _fetch(r, o, count, values, e)
+        if weights.size:
+            _fetch(v, o, count, weights, e)
+        else:
+            _fetch_ones(v, o, count)
+        if offset.size:
+            for c in range(count):
+                r[o + c] -= offset[indices[e + c]]
+        squares = _residuals(v, r, s, w, o, whole, upper, lower)
+        total += squares[0]
+        below += squares[1]
+        size += squares[2]
+        if curvature:
+            _gram_add(
+                rows, place, w, r, o, count, base > 0, q, gram, top, g, l, indices, e + count, other
+            )
+        else:
+            _gradient_add(rows, place, w, r, o, count, base > 0, gram, g, l, indices, other)
+    penalty = 0.0
+    for a in range(q):
+        g[l, a] -= ridge[l, a] * x[l, a]
+        penalty += ridge[l, a] * np.float64(x[l, a]) * x[l, a]
+    above = total - below
+    return upper * above + lower * below + penalty, above, below, size
 
 
-@kernel()
-def _row_flips(idx, other, s, spare, gram):
-    """Correct the Gram matrix by the observations whose weight changed (by s)."""
+@kernel(lean=True)
+def _row_times(first, last, indices, other, l, at, home, spare, rows, p, s):
+    """Fill s with B p."""
+    lanes = _lanes(s)
+    d = last - first
+    if home >= 0:
+        for c in range(0, d, lanes):
+            _dots(rows, home + c, p, l, s, at + c)
+    else:
+        for c in range(0, d, lanes):
+            _gather_dots(rows, spare, p, l, s, at + c, indices, first + c, last, other)
+
+
+@kernel(lean=True)
+def _row_flips(
+    first, last, indices, other, l, at, home, spare, chunk, rows,
+    v, r, s, w, upper, lower, q, gram, tall, g,
+):  # fmt: skip
+    """Take s off r, and correct Gram matrix and gradient by the observations that change sign."""
+    _apart()
+    lanes = _lanes(r)
     found = 0
-    for o in range(idx.size):
-        if s[o] != 0:
-            s[found] = s[o]  # to the front: found never overtakes o
-            _copy(spare, found, other, idx[o])
-            found += 1
-        if found == spare.shape[0] or (found > 0 and o == idx.size - 1):
-            for b in range(0, gram.shape[0], TILE_ROWS):
-                _outer_products(spare, s, 0, 0, found, b, gram)
+    for o in range(at, at + last - first, lanes):
+        changed = _move(v, r, s, o, upper, lower)
+        lane = 0
+        while changed:
+            if changed & 1:
+                # To the front, which is behind us. w is rebuilt before it is needed again.
+                s[at + found] = s[o + lane]
+                w[at + found] = r[o + lane]
+                if home >= 0:
+                    _copy(rows, spare + found, rows, o + lane)
+                else:
+                    _copy(rows, spare + found, other, indices[first + o + lane - at])
+                found += 1
+            changed >>= 1
+            lane += 1
+        if found > 0 and (found + lanes > chunk or o + lanes >= at + last - first):
+            _gram_add(
+                rows, spare, s, w, at, found, True, q, gram, l * tall, g, l, indices, last, other
+            )
             found = 0
 
 
-# --- one row: the Newton direction ---------------------------------------------------------
+# --- a batch of rows: the Newton directions ------------------------------------------------
 
 
-@kernel()
-def _cholesky_solve(U, inverse, n, z):
-    """Overwrite z[:n] by (Uᵀ U)⁻¹ z, with the reciprocals of U's diagonal.
+@kernel(lean=True)
+def _batch_factor(members, gram, tall, ridge, largest, floor, begin, U, diagonal, inverse, kept):
+    """Upper factors of gram + diag(ridge), a member of the batch per lane.
 
-    Both U and z are zero where they are padded, U also below its diagonal.
+    kept[0] becomes the smallest share that a pivot kept of its diagonal; 0 where one came down
+    to `floor`, and what follows in that lane is meaningless. The solves multiply by `inverse`,
+    the reciprocals of the diagonals.
     """
-    lanes = VECTOR_BYTES // U.itemsize
+    lanes = _lanes(U)
+    q, n = ridge.shape[1], diagonal.shape[0]
+    for b in range(n):
+        for a in range(b // lanes * lanes, gram.shape[1], lanes):
+            _lanes_in(gram, members, tall, b, a, U, begin[b] + a)
+        for l in range(lanes):
+            # Behind the unknowns the matrix is padded with a diagonal that is no pivot's floor.
+            U[begin[b] + b, l] += ridge[members[l], b] if b < q else largest[l]
+            diagonal[b, l] = U[begin[b] + b, l]
+    for l in range(lanes):
+        kept[0, l] = 1
+    for i in range(0, n, PANEL):
+        _pivots(U, begin, i, inverse, diagonal, floor, kept)
+        for j in range(i + PANEL, n, PANEL_COLUMNS):
+            _panel(U, begin, i, j, inverse)
+
+
+@kernel(lean=True)
+def _batch_directions(
+    members, length, level, gram, tall, ridge, largest, floor,
+    begin, U, diagonal, inverse, kept, z, project, L, M, picked, x, g, p, predicted, share,
+):  # fmt: skip
+    """Solve H p = g for the members, with the pseudo-inverse where H is numerically singular.
+
+    There, if `project` is set, x is projected onto the row space instead.
+
+    `predicted` becomes the decrease of f that p predicts, `share` how far H is from singular:
+    the smallest share a pivot kept of its diagonal, 0 for singular.
+    """
+    _apart()
+    lanes = _lanes(U)
+    q, wide, n = ridge.shape[1], g.shape[1], diagonal.shape[0]
+    for l in range(lanes):
+        member = members[l]
+        top = 0.0
+        for a in range(q):
+            top = max(top, np.float64(gram[member * tall + a, a]) + ridge[member, a])
+        largest[l] = top
+        # Against the largest diagonal, so that a factor column at rounding level counts as none.
+        floor[0, l] = max(64 * q * level.eps * top, level.tiny / level.eps)
+    _batch_factor(members, gram, tall, ridge, largest, floor, begin, U, diagonal, inverse, kept)
+    for a in range(0, wide, lanes):
+        _lanes_in(g, members, 1, 0, a, z, a)
     for i in range(n):
-        zi = z[i] * inverse[i]
-        _add_1(z, 0, U, i, i // lanes * lanes, -zi)
-        z[i] = zi
-    for back in range(n):
-        i = n - 1 - back
-        zi, z[i] = z[i], 0
-        z[i] = (zi - _dot_1(U, i, z, i // lanes * lanes)) * inverse[i]
+        _forward(U, begin[i], inverse, z, i, n)
+    for i in range(n - 1, -1, -1):
+        _backward(U, begin[i], inverse, z, i, n)
+    for a in range(0, wide, lanes):
+        _lanes_out(z, a, p, members, a)
+    for l in range(lanes):
+        member = members[l]
+        if l > 0 and member == members[l - 1]:
+            break  # lanes to spare repeat the last member
+        share[member] = kept[0, l]
+        predicted[member] = 0
+        if not isfinite(largest[l]):
+            predicted[member] = np.nan
+            continue
+        # Fewer observations than unknowns: H is singular unless the ridge says otherwise, and
+        # rounding must not decide it.
+        short = length[member] < q
+        for a in range(q):
+            short = short and ridge[member, a] <= floor[0, l]
+        if short or share[member] == 0:
+            share[member] = 0
+            predicted[member] = _row_minimum_norm(
+                member, gram, tall, ridge, floor[0, l], length[member] if short else q,
+                project[member], L, M, x, g, p, picked,
+            )  # fmt: skip
+        else:
+            for a in range(q):
+                predicted[member] += np.float64(g[member, a]) * p[member, a]
 
 
-@kernel()
-def _cholesky_rows(U, first, last, floor, diagonal):
-    """Factor rows first … last − 1 in place once the rows above them are taken off.
-
-    Returns how many rows are done so far and the smallest share a pivot kept of the diagonal
-    as it was; `diagonal` brings that and takes back the reciprocals of U's own, by which the
-    solves multiply: each of their steps waits for the one before, and a division is slow.
-    """
-    lanes = VECTOR_BYTES // U.itemsize
-    one = U.dtype.type(1)
-    share = 1.0
-    for i in range(first, last):
-        pivot = U[i, i]
-        if not pivot > floor:
-            return i, 0.0
-        share = min(share, pivot / diagonal[i])
-        begin = i // lanes * lanes
-        for c in range(begin, i):
-            U[i, c] = 0
-        diagonal[i] = one / sqrt(pivot)
-        _scale(U, i, begin, diagonal[i])
-        for e in range(i + 1, last):
-            _add_1(U, e, U, i, e // lanes * lanes, -U[i, e])
-    return last, share
-
-
-@kernel()
-def _cholesky(gram, ridge, minus, floor, U, diagonal):
-    """Upper factor of gram + diag(ridge) while the pivots are above `floor`.
-
-    Returns the number of rows done and the smallest share that a pivot kept of its diagonal.
-    A panel of rows takes off all rows above it at once, through the tile.
-    """
-    q = ridge.size
-    for b in range(gram.shape[0]):
-        for a in range(gram.shape[1]):
-            U[b, a] = gram[b, a]
-    for b in range(q):
-        U[b, b] += ridge[b]
-        diagonal[b] = U[b, b]
-    share = 1.0
-    for first in range(0, q, TILE_ROWS):
-        last = min(first + TILE_ROWS, q)
-        if first > 0:
-            _outer_products(U, minus, 0, 0, first, first, U)
-        done, panel = _cholesky_rows(U, first, last, floor, diagonal)
-        if done < last:
-            return done, 0.0
-        share = min(share, panel)
-    return q, share
-
-
-@kernel()
-def _row_minimum_norm(gram, ridge, floor, max_rank, project, L, M, x, g, p, z, picked):
+@kernel(lean=True)
+def _row_minimum_norm(l, gram, tall, ridge, floor, max_rank, project, L, M, x, g, p, picked):
     """For singular H: p = H⁺ g, or if `project` is set x projected onto the row space.
 
     Cholesky with diagonal pivoting gives H ≈ L Lᵀ with L of full column rank, so
     H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the projection, which drops the part of the
     warm start that no observation sees. Returns the decrease g·p that p predicts.
     """
-    q = ridge.size
-    zero = z.dtype.type(0)
+    _apart()
+    q, top = ridge.shape[1], l * tall
+    zero = L.dtype.type(0)
+    left, y = M[q], M[q + 1]  # what is left of the diagonal; a right-hand side and its solution
     for a in range(q):
-        z[a] = gram[a, a] + ridge[a]  # what is left of the diagonal
+        left[a] = gram[top + a, a] + ridge[l, a]
         picked[a] = False
         for c in range(q):
             L[a, c] = 0
@@ -584,142 +1213,121 @@ def _row_minimum_norm(gram, ridge, floor, max_rank, project, L, M, x, g, p, z, p
     for c in range(max_rank):
         pivot = -1
         for a in range(q):
-            if not picked[a] and z[a] > floor and (pivot < 0 or z[a] > z[pivot]):
+            if not picked[a] and left[a] > floor and (pivot < 0 or left[a] > left[pivot]):
                 pivot = a
         if pivot < 0:
             break
         picked[pivot] = True
-        root = sqrt(z[pivot])
+        root = sqrt(left[pivot])
         L[pivot, c] = root
         for a in range(q):
             if not picked[a]:
-                total = gram[pivot, a] if a > pivot else gram[a, pivot]
+                total = gram[top + pivot, a] if a > pivot else gram[top + a, pivot]
                 for e in range(c):
                     total -= L[a, e] * L[pivot, e]
                 L[a, c] = total / root
-                z[a] -= L[a, c] * L[a, c]
+                left[a] -= L[a, c] * L[a, c]
         rank += 1
 
-    for b in range(M.shape[0]):
-        for a in range(M.shape[1]):
-            M[b, a] = 0
     for a in range(rank):
         for b in range(a + 1):
             total = zero
             for i in range(q):
                 total += L[i, a] * L[i, b]
             M[b, a] = total
-    source = x if project else g
     for a in range(rank):
         total = zero
         for i in range(q):
-            total += L[i, a] * source[i]
-        z[a] = total
-    for a in range(rank, q):
-        z[a] = 0
-    for a in range(rank):
-        p[a] = M[a, a]
-    rank, _ = _cholesky_rows(M, 0, rank, zero, p)  # rounding may shorten it
-    _cholesky_solve(M, p, rank, z)
+            total += L[i, a] * (x[l, i] if project else g[l, i])
+        y[a] = total
+    rank = _small_cholesky(M, rank)  # rounding may shorten it
+    _small_solve(M, rank, y)
     predicted = 0.0
     for a in range(rank):
-        predicted += np.float64(z[a]) * z[a]
+        predicted += np.float64(y[a]) * y[a]
     if not project:
-        _cholesky_solve(M, p, rank, z)
-    target = x if project else p
+        _small_solve(M, rank, y)
     for i in range(q):
         total = zero
         for a in range(rank):
-            total += L[i, a] * z[a]
-        target[i] = total
+            total += L[i, a] * y[a]
+        if project:
+            x[l, i] = total
+        else:
+            p[l, i] = total
+    for i in range(q, p.shape[1]):
+        p[l, i] = 0  # the lane's own solution, which went on past a pivot that was none
     return predicted
 
 
-@kernel()
-def _row_direction(gram, ridge, minus, d, level, project, U, M, x, g, p, z, picked):
-    """Solve H p = g, with the pseudo-inverse where H is numerically singular.
-
-    There, if `project` is set, x is projected onto the row space instead.
-
-    Returns the decrease of f that p predicts, and how far H is from singular: the smallest
-    share a pivot kept of its diagonal, 0 for singular.
-    """
-    q = ridge.size
-    largest = 0.0
-    for a in range(q):
-        largest = max(largest, np.float64(gram[a, a]) + ridge[a])
-    if not isfinite(largest):
-        return largest, 0.0
-    # Against the largest diagonal, so that a factor column at rounding level counts as none.
-    floor = max(64 * q * level.eps * largest, level.tiny / level.eps)
-    # Fewer observations than unknowns: H is singular unless the ridge says otherwise, and
-    # rounding must not decide it.
-    short = d < q
-    for a in range(q):
-        short = short and ridge[a] <= floor
-    if not short:
-        done, kept = _cholesky(gram, ridge, minus, floor, U, z)
-        if done == q:
-            for a in range(g.size):
-                p[a] = g[a]
-            _cholesky_solve(U, z, q, p)
-            predicted = 0.0
-            for a in range(q):
-                predicted += np.float64(g[a]) * p[a]
-            return predicted, kept
-    max_rank = d if short else q
-    predicted = _row_minimum_norm(
-        gram, ridge, floor, max_rank, project, U, M, x, g, p, z, picked
-    )  # fmt: skip
-    return predicted, 0.0
+@kernel(lean=True)
+def _small_cholesky(M, n):
+    """Overwrite the upper triangle of M[:n, :n] by its factor; returns the rows that went."""
+    for i in range(n):
+        if not M[i, i] > 0:
+            return i
+        M[i, i] = sqrt(M[i, i])
+        for a in range(i + 1, n):
+            M[i, a] /= M[i, i]
+        for b in range(i + 1, n):
+            for a in range(b, n):
+                M[b, a] -= M[i, b] * M[i, a]
+    return n
 
 
-# --- one row: how far along it -------------------------------------------------------------
+@kernel(lean=True)
+def _small_solve(M, n, y):
+    """Overwrite y[:n] by (Uᵀ U)⁻¹ y, U in the upper triangle of M."""
+    for i in range(n):
+        y[i] /= M[i, i]
+        for a in range(i + 1, n):
+            y[a] -= M[i, a] * y[i]
+    for i in range(n - 1, -1, -1):
+        for a in range(i + 1, n):
+            y[i] -= M[i, a] * y[a]
+        y[i] /= M[i, i]
 
 
-@kernel()
-def _row_squares(v, r, s, step, d):
-    """Σ v r² over the residuals ≥ 0 and < 0 after `step` times s, in float64."""
-    total = 0.0
-    below = 0.0
-    for o in range(d):
-        t = np.float64(r[o] - step * s[o])
-        square = v[o] * t * t
-        total += square
-        below += square if t < 0 else 0.0
-    return total - below, below
+# --- one row: how far along its direction --------------------------------------------------
 
 
-@kernel()
-def _row_penalty(ridge, x, p, step):
-    total = 0.0
-    for a in range(ridge.size):
-        xa = np.float64(x[a] + step * p[a])
-        total += ridge[a] * xa * xa
-    return total
+@kernel(lean=True)
+def _row_trial(l, at, d, v, r, s, ridge, x, p, step, level):
+    """What a step would give: f, Σ v r² over the residuals ≥ 0 and < 0, changed weights."""
+    _apart()
+    whole = -(-d // _lanes(r)) * _lanes(r)
+    total, below, flips = _trial(v, r, s, at, whole, step)
+    penalty = 0.0
+    for a in range(ridge.shape[1]):
+        xa = np.float64(x[l, a] + step * p[l, a])
+        penalty += ridge[l, a] * xa * xa
+    above = total - below
+    f = level.upper * above + level.lower * below + penalty
+    return f, above, below, flips if level.upper != level.lower else 0.0
 
 
-@kernel()
-def _row_line_search(v, r, s, d, ridge, x, p, level):
+@kernel(lean=True)
+def _row_line_search(l, at, d, v, r, s, ridge, x, p, level):
     """The exact minimum along p: the root of the derivative, increasing and piecewise linear.
 
     Newton's method in one unknown inside a bracket; it lands on the root as soon
     as it reaches the root's own linear piece, so no breakpoints need sorting.
     """
+    _apart()
     left, right, step = 0.0, np.inf, 1.0
     for _ in range(100):
         slope = 0.0
         curvature = 0.0
-        for o in range(d):
+        for o in range(at, at + d):
             so = np.float64(s[o])
             t = r[o] - step * so
             wso = v[o] * sign_weight(t, level.upper, level.lower) * so
             slope -= wso * t
             curvature += wso * so
-        for a in range(ridge.size):
-            pa = np.float64(p[a])
-            slope += ridge[a] * (x[a] + step * pa) * pa
-            curvature += ridge[a] * pa * pa
+        for a in range(ridge.shape[1]):
+            pa = np.float64(p[l, a])
+            slope += ridge[l, a] * (x[l, a] + step * pa) * pa
+            curvature += ridge[l, a] * pa * pa
         if slope > 0:
             right = step
         else:
@@ -735,142 +1343,314 @@ def _row_line_search(v, r, s, d, ridge, x, p, level):
     return step
 
 
-@kernel()
-def _row_move(v, r, s, d, x, p, step, upper, lower):
-    """X += step·p, r −= step·s; s becomes the change of the weights; returns how many changed."""
-    flips = 0
-    for a in range(x.size):
-        x[a] += step * p[a]
-    for o in range(d):
-        before = sign_weight(r[o], upper, lower)
-        r[o] -= step * s[o]
-        after = sign_weight(r[o], upper, lower)
-        s[o] = v[o] * (after - before)
-        flips += after != before
-    return flips
+# --- one row by conjugate gradients --------------------------------------------------------
 
 
-# --- one row, a block of rows, all rows ----------------------------------------------------
-
-
-@kernel()
-def _row_solve(
-    idx, b, weights, other, offset, level, max_newton, stats,
-    rows, spare, v, r, s, w, minus, gram, U, M, ridge, g, x, p, z, picked,
+@kernel(lean=True)
+def _row_curve(
+    first, last, indices, other, l, at, home, spare, chunk, rows, s, w, gram, ridge, p, out
 ):  # fmt: skip
-    """Minimise f from x; leaves the solution there, fills the row's stats, returns its status."""
-    upper, lower, eps = level.upper, level.lower, level.eps
-    d, q, chunk = idx.size, ridge.size, spare.shape[0]
-    _row_times(idx, other, rows, chunk, True, x, s)
-    size = _row_residuals(idx, b, weights, offset, s, v, r)
-    above, below = _row_squares(v, r, s, 0.0, d)
-    f = upper * above + lower * below + _row_penalty(ridge, x, p, 0.0)
-    size += f
-    rebuild = max_newton > 0
-    _row_slope(idx, other, rows, chunk, v, r, w, x, ridge, upper, lower, rebuild, g, gram)
+    """Fill s with B p and out with H p, a chunk at a time while it is in the cache."""
+    lanes = _lanes(s)
+    for base in range(0, last - first, chunk):
+        count = min(chunk, last - first - base)
+        e, o = first + base, at + base
+        place = home + base if home >= 0 else spare
+        for c in range(0, count, lanes):
+            if home >= 0:
+                _dots(rows, place + c, p, l, s, o + c)
+            else:
+                _gather_dots(rows, place + c, p, l, s, o + c, indices, e + c, e + count, other)
+        _gradient_add(rows, place, w, s, o, count, base > 0, gram, out, l, indices, other)
+    for a in range(ridge.shape[1]):
+        out[l, a] += ridge[l, a] * p[l, a]
+
+
+@kernel(lean=True)
+def _row_conjugate(
+    i, first, last, indices, other, l, at, home, spare, chunk, rows, v, r, s, w, change,
+    gram, ridge, x, g, p, toward, product, level, steps, f, stats,
+):  # fmt: skip
+    """Move x along p, a few steps of conjugate gradients for H p = g with the signs frozen.
+
+    What p does to the residuals is summed on the way. Then as after a Newton direction: take
+    the full step where that pays, else the exact minimum along p, so f never rises.
+    """
+    _apart()
+    q, d = ridge.shape[1], last - first
+    whole = -(-d // _lanes(r)) * _lanes(r)
+    largest = r.dtype.type(0)
     for a in range(q):
-        stats[GRADIENT] += 4 * np.float64(g[a]) * g[a]
-        size += q * np.float64(gram[a, a]) * x[a] ** 2
-    noise = 256 * eps * eps * size  # rounding of f, from what the residuals are differences of
-    status = SOLVED if max_newton == 0 else CAPPED
-    if not isfinite(f):
-        status = NOT_FINITE
-        max_newton = 0
-    project = True
-    for _ in range(max_newton):
-        predicted, kept = _row_direction(
-            gram, ridge, minus, d, level, project, U, M, x, g, p, z, picked
+        largest = max(largest, abs(g[l, a]))
+    if not isfinite(largest):
+        return NOT_FINITE
+    if largest == 0:
+        return SOLVED
+    # In units of the gradient: products with H twice over would leave the dtype's range. So might
+    # a square of the unit, which the compiler may form of factors; not of exponents.
+    exponent = frexp(largest)[1]
+    unit = r.dtype.type(ldexp(1.0, exponent))
+    square = 0.0
+    for a in range(p.shape[1]):
+        p[l, a] = 0
+        g[l, a] /= unit
+        toward[l, a] = g[l, a]
+        square += np.float64(g[l, a]) * g[l, a]
+    for o in range(at, at + whole):
+        change[o] = 0
+    start = square
+    predicted = 0.0
+    for _ in range(steps):
+        if not square > level.eps * level.eps * start:
+            break
+        _row_curve(
+            first, last, indices, other, l, at, home, spare, chunk, rows, s, w, gram, ridge,
+            toward, product,
         )  # fmt: skip
-        if not isfinite(predicted):
-            status = NOT_FINITE
+        curvature = 0.0
+        for a in range(q):
+            curvature += np.float64(toward[l, a]) * product[l, a]
+        if not isfinite(curvature):
+            return NOT_FINITE
+        if curvature <= 0:
             break
-        if kept == 0 and project:
-            # Once: from here on x stays in the row space, and f is what it was but for rounding.
-            project = False
-            _row_times(idx, other, rows, chunk, False, x, s)
-            _row_residuals(idx, b, weights, offset, s, v, r)
-            above, below = _row_squares(v, r, s, 0.0, d)
-            f = upper * above + lower * below + _row_penalty(ridge, x, p, 0.0)
-            _row_slope(idx, other, rows, chunk, v, r, w, x, ridge, upper, lower, True, g, gram)
+        step = r.dtype.type(square / curvature)
+        predicted += 0.5 * square * step
+        following = 0.0
+        for a in range(q):
+            p[l, a] += step * toward[l, a]
+            g[l, a] -= step * product[l, a]
+            following += np.float64(g[l, a]) * g[l, a]
+        for o in range(at, at + whole):
+            change[o] += step * s[o]
+        ratio = r.dtype.type(following / square)
+        square = following
+        for a in range(q):
+            toward[l, a] = g[l, a] + ratio * toward[l, a]
+    for a in range(q):
+        p[l, a] *= unit
+    for o in range(at, at + whole):
+        change[o] *= unit
+    predicted = ldexp(predicted, 2 * exponent)
+    if not isfinite(predicted):
+        return NOT_FINITE
+    step = r.dtype.type(1)
+    trial, above, below, flips = _row_trial(l, at, d, v, r, change, ridge, x, p, step, level)
+    if trial > f[l] - 0.5 * predicted:
+        stats[i, SEARCHES] += 1
+        step = r.dtype.type(_row_line_search(l, at, d, v, r, change, ridge, x, p, level))
+        trial, above, below, flips = _row_trial(l, at, d, v, r, change, ridge, x, p, step, level)
+    stats[i, ITERATIONS] += 1
+    if trial <= f[l]:
+        for a in range(q):
+            x[l, a] += step * p[l, a]
+        stats[i, FLIPS] += flips
+        f[l], stats[i, ABOVE], stats[i, BELOW] = trial, above, below
+    return SOLVED
+
+
+# --- a batch of rows, a block of rows, all rows --------------------------------------------
+
+
+@kernel(lean=True)
+def _row_step(
+    i, first, last, indices, other, l, at, home, spare, chunk, rows,
+    v, r, s, w, gram, tall, ridge, x, g, p, level, noise, predicted, kept, f, stats,
+):  # fmt: skip
+    """Move x along p as far as that pays; returns the status, and whether to evaluate afresh."""
+    if not isfinite(predicted):
+        return NOT_FINITE, False
+    d, q, eps = last - first, ridge.shape[1], level.eps
+    solved = SOLVED if kept > 0 else MINIMUM_NORM
+    rounding = 64 * eps * f[l] + noise
+    tiny = predicted <= rounding  # then f cannot tell whether the step pays
+    _row_times(first, last, indices, other, l, at, home, spare, rows, p, s)
+    step = r.dtype.type(1)
+    trial, above, below, flips = _row_trial(l, at, d, v, r, s, ridge, x, p, step, level)
+    if trial > f[l] + (rounding if tiny else -0.25 * predicted):
+        stats[i, SEARCHES] += 1
+        step = r.dtype.type(_row_line_search(l, at, d, v, r, s, ridge, x, p, level))
+        trial, above, below, flips = _row_trial(l, at, d, v, r, s, ridge, x, p, step, level)
+    stats[i, ITERATIONS] += 1
+    if trial > f[l] + (rounding if tiny else 0.0):  # so is x as good as it gets
+        return solved, False
+    for a in range(q):
+        x[l, a] += step * p[l, a]
+    stats[i, FLIPS] += flips
+    f[l], stats[i, ABOVE], stats[i, BELOW] = trial, above, below
+    # A full step that changed no weight has reached the minimum of its quadratic, to an
+    # accuracy that a second one could improve only where H is ill-conditioned.
+    accurate = kept * kept > eps
+    if predicted <= noise or (flips == 0 and (tiny or (step == 1 and accurate))):
+        return solved, False
+    if step != 1 or 2 * flips > d or not accurate:  # many flips: a fresh Gram matrix is cheaper
+        return CAPPED, True
+    # After a full step the frozen quadratic has no gradient left: what there is comes from the
+    # observations that changed weight.
+    for a in range(g.shape[1]):
+        g[l, a] = 0
+    _row_flips(
+        first, last, indices, other, l, at, home, spare, chunk, rows,
+        v, r, s, w, level.upper, level.lower, q, gram, tall, g,
+    )  # fmt: skip
+    return CAPPED, False
+
+
+@kernel(lean=True)
+def _batch_solve(
+    start, stop, indptr, indices, values, weights, other, offset, level, max_newton, steps,
+    stats, status, active, members, length, at, home, f, noise, project, predicted, share,
+    spare, chunk, rows, v, r, s, w, change, gram, tall, ridge, largest, floor,
+    begin, U, diagonal, inverse, kept, z, L, M, picked, x, g, p, toward, product,
+):  # fmt: skip
+    """Minimise f for the rows start … stop − 1 of a batch, from x, where the solutions are left.
+
+    Fills the rows' stats and status. All rows are evaluated, then those that are not solved yet
+    share the lanes, iteration by iteration.
+    """
+    exact = max_newton > 0 and steps == 0
+    upper, lower, eps = level.upper, level.lower, level.eps
+    lanes, q = _lanes(r), ridge.shape[1]
+    filled = 0
+    unfinished = 0
+    for i in range(start, stop):
+        l, first, last = i - start, indptr[i], indptr[i + 1]
+        d = last - first
+        if d == 0:
+            status[i] = EMPTY
             continue
-        last = predicted <= 64 * eps * f + noise
-        _row_times(idx, other, rows, chunk, False, p, s)
-        step = 1.0
-        trial_above, trial_below = _row_squares(v, r, s, step, d)
-        trial = upper * trial_above + lower * trial_below + _row_penalty(ridge, x, p, step)
-        if trial > f - (0.0 if last else 0.25 * predicted):
-            stats[SEARCHES] += 1
-            step = _row_line_search(v, r, s, d, ridge, x, p, level)
-            trial_above, trial_below = _row_squares(v, r, s, step, d)
-            trial = upper * trial_above + lower * trial_below + _row_penalty(ridge, x, p, step)
-        stats[ITERATIONS] += 1
-        if trial > f:  # only rounding can do that: x is as good as it gets
-            status = SOLVED if kept > 0 else MINIMUM_NORM
+        whole = -(-d // lanes) * lanes
+        length[l], at[l], project[l] = d, filled, True
+        home[l] = filled if filled + whole <= spare else -1
+        filled += whole
+        f[l], stats[i, ABOVE], stats[i, BELOW], size = _row_evaluate(
+            first, last, indices, values, weights, other, offset, upper, lower, exact,
+            l, at[l], home[l], spare, chunk, rows, v, r, s, w, gram, tall, ridge, x, g,
+        )  # fmt: skip
+        size += f[l]
+        for a in range(q):
+            stats[i, GRADIENT] += 4 * np.float64(g[l, a]) * g[l, a]
+            if exact:
+                size += q * np.float64(gram[l * tall + a, a]) * x[l, a] ** 2
+        noise[l] = 256 * eps * eps * size  # rounding of f: residuals are differences of these
+        status[i] = SOLVED if max_newton == 0 else CAPPED
+        if not isfinite(f[l]):
+            status[i] = NOT_FINITE
+        elif exact:
+            active[unfinished] = l
+            unfinished += 1
+        elif max_newton > 0:
+            status[i] = _row_conjugate(
+                i, first, last, indices, other, l, at[l], home[l], spare, chunk, rows,
+                v, r, s, w, change, gram, ridge, x, g, p, toward, product, level, steps, f, stats,
+            )  # fmt: skip
+
+    for _ in range(max_newton):
+        if unfinished == 0:
             break
-        flips = _row_move(v, r, s, d, x, p, step, upper, lower)
-        stats[FLIPS] += flips
-        above, below, f = trial_above, trial_below, trial
-        # A full step that changed no weight has reached the minimum of its quadratic, to an
-        # accuracy that a second one could improve only where H is ill-conditioned.
-        if last or (flips == 0 and step == 1.0 and kept * kept > eps):
-            status = SOLVED if kept > 0 else MINIMUM_NORM
-            break
-        rebuild = 2 * flips > d  # past that a fresh Gram matrix is cheaper than corrections
-        if not rebuild:
-            _row_flips(idx, other, s, spare, gram)
-        _row_slope(idx, other, rows, chunk, v, r, w, x, ridge, upper, lower, rebuild, g, gram)
-    stats[ABOVE] = above
-    stats[BELOW] = below
-    return status
+        for c in range(0, unfinished, lanes):
+            for l in range(lanes):
+                members[l] = active[min(c + l, unfinished - 1)]
+            _batch_directions(
+                members, length, level, gram, tall, ridge, largest, floor,
+                begin, U, diagonal, inverse, kept, z, project, L, M, picked, x, g, p,
+                predicted, share,
+            )  # fmt: skip
+        before, unfinished = unfinished, 0
+        for c in range(before):
+            l = active[c]
+            i = start + l
+            first, last = indptr[i], indptr[i + 1]
+            if share[l] == 0 and project[l] and isfinite(predicted[l]):
+                # Once: from here on x stays in the row space, and only rounding moved f.
+                project[l] = False
+                afresh = True
+            else:
+                status[i], afresh = _row_step(
+                    i, first, last, indices, other, l, at[l], home[l], spare, chunk, rows,
+                    v, r, s, w, gram, tall, ridge, x, g, p, level,
+                    noise[l], predicted[l], share[l], f, stats,
+                )  # fmt: skip
+            if status[i] == CAPPED:
+                active[unfinished] = l
+                unfinished += 1
+            if afresh:
+                f[l], stats[i, ABOVE], stats[i, BELOW], _ = _row_evaluate(
+                    first, last, indices, values, weights, other, offset, upper, lower, True,
+                    l, at[l], home[l], spare, chunk, rows, v, r, s, w, gram, tall, ridge, x, g,
+                )  # fmt: skip
 
 
 @kernel()
 def _rows_solve(
     first, last, indptr, indices, values, weights, other, offset,
-    ridge, intercept_ridge, n_factors, level, max_newton, start, out, stats, status,
+    ridge, intercept_ridge, n_factors, level, max_newton, steps, start, out, stats, status,
 ):  # fmt: skip
-    """Rows first … last − 1, one after the other, in scratch that this block owns."""
+    """Rows first … last − 1, batch after batch, in scratch that this block owns."""
+    lanes = _lanes(out)
     q, wide = start.shape[1], other.shape[1]
-    longest = 0
+    longest, filled = 0, 0
     for i in range(first, last):
         longest = max(longest, indptr[i + 1] - indptr[i])
-    padded = longest + 4
-    chunk = max(16, CHUNK_BYTES // (wide * out.itemsize) // 4 * 4)
+        filled += indptr[i + 1] - indptr[i] + lanes
+    chunk = max(lanes, CHUNK_BYTES // (wide * out.itemsize) // lanes * lanes)
+    spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * out.itemsize)))
+    rows = _aligned(spare + chunk, wide, out)
+    observed = _aligned(5, max(longest + lanes, spare) // 16 * 16 + 16, out)
+    v, r, s, w, change = observed[0], observed[1], observed[2], observed[3], observed[4]
+
     tall = -(-q // TILE_ROWS) * TILE_ROWS
-    kept = min(padded, max(chunk, RESIDENT_BYTES // (wide * out.itemsize)))
-    rows, spare = _aligned(kept, wide, out), _aligned(chunk, wide, out)
-    gram, U = _aligned(tall, wide, out), _aligned(tall, wide, out)
-    M = _aligned(tall, wide, out)
-    v, r = np.zeros(padded, out.dtype), np.zeros(padded, out.dtype)
-    s, w = np.zeros(padded, out.dtype), np.zeros(padded, out.dtype)
-    g, x, p = np.zeros(wide, out.dtype), np.zeros(wide, out.dtype), np.zeros(wide, out.dtype)
-    penalties, z = np.zeros(q, out.dtype), np.zeros(wide, out.dtype)
-    minus = np.full(wide, -1, out.dtype)
-    picked = np.zeros(q, np.bool_)
-    for i in range(first, last):
-        lo, hi = indptr[i], indptr[i + 1]
-        if lo == hi:
+    n = -(-q // PANEL) * PANEL
+    # Several rows per lane: rows that need more iterations than others share the lanes then.
+    size = lanes * max(1, min(4, BATCH_BYTES // (lanes * tall * wide * out.itemsize)))
+    exact = max_newton > 0 and steps == 0
+    gram = _aligned(size * tall if exact else 1, wide, out)
+    x, g, p = _aligned(size, wide, out), _aligned(size, wide, out), _aligned(size, wide, out)
+    toward, product = _aligned(size, wide, out), _aligned(size, wide, out)
+    penalties = np.zeros((size, q), out.dtype)
+    members, active = np.zeros(lanes, np.int64), np.zeros(size, np.int64)
+    length, at = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    home, project = np.zeros(size, np.int64), np.zeros(size, np.bool_)
+    f, noise, predicted, share = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
+    begin = np.zeros(n, np.int64)  # element (b, a) of the triangles is U[begin[b] + a]
+    triangle = 0
+    for b in range(n):
+        begin[b] = triangle - b // lanes * lanes
+        triangle += wide - b // lanes * lanes
+    U, z = _aligned(triangle if exact else 1, lanes, out), _aligned(wide, lanes, out)
+    diagonal, inverse = _aligned(n, lanes, out), _aligned(n, lanes, out)
+    floor, kept = _aligned(1, lanes, out), _aligned(1, lanes, out)
+    largest = np.zeros(lanes, out.dtype)
+    L, picked = np.zeros((q if exact else 1, q), out.dtype), np.zeros(q, np.bool_)
+    M = np.zeros((q + 2 if exact else 1, q), out.dtype)
+    stop = first
+    while stop < last:
+        # As many rows as the batch holds, but no more than can be kept packed.
+        i, filled = stop, 0
+        while stop < last and stop < i + size:
+            filled += indptr[stop + 1] - indptr[stop] + lanes
+            if stop > i and filled > spare:
+                break
+            stop += 1
+        for row in range(i, stop):
             for a in range(q):
-                out[i, a] = 0
-            status[i] = EMPTY
-            continue
-        for a in range(q):
-            x[a] = start[i, a]
-            p[a] = 0
-            penalties[a] = ridge[i] if a < n_factors else intercept_ridge
-        status[i] = _row_solve(
-            indices[lo:hi], values[lo:hi], weights[lo:hi] if weights.size else weights,
-            other, offset, level, max_newton, stats[i],
-            rows, spare, v, r, s, w, minus, gram, U, M, penalties, g, x, p, z, picked,
+                x[row - i, a] = start[row, a]
+                penalties[row - i, a] = ridge[row] if a < n_factors else intercept_ridge
+        _batch_solve(
+            i, stop, indptr, indices, values, weights, other, offset, level, max_newton, steps,
+            stats, status, active, members, length, at, home, f, noise, project, predicted, share,
+            spare, chunk, rows, v, r, s, w, change, gram, tall, penalties, largest, floor,
+            begin, U, diagonal, inverse, kept, z, L, M, picked, x, g, p, toward, product,
         )  # fmt: skip
-        for a in range(q):
-            out[i, a] = x[a]
+        for row in range(i, stop):
+            for a in range(q):
+                out[row, a] = x[row - i, a] if status[row] != EMPTY else 0
 
 
 @kernel(parallel=True)
 def sweep_rows(
     blocks, indptr, indices, values, weights, other, offset,
-    ridge, intercept_ridge, n_factors, level, max_newton, start, out, stats, status,
+    ridge, intercept_ridge, n_factors, level, max_newton, steps, start, out, stats, status,
 ):  # fmt: skip
     """Solve the rows of each block; a row's result depends on nothing but its own data.
 
@@ -889,6 +1669,9 @@ def sweep_rows(
         A `Level`: the two weights and the dtype's limits.
     max_newton
         0 evaluates at `start` and moves nothing.
+    steps
+        0 minimises exactly; else one direction is followed, from that many steps of
+        conjugate gradients.
     start, out
         Where rows start from, where the solutions go (may be one array).
     stats, status
@@ -897,8 +1680,37 @@ def sweep_rows(
     for b in prange(blocks.size - 1):
         _rows_solve(
             blocks[b], blocks[b + 1], indptr, indices, values, weights, other, offset,
-            ridge, intercept_ridge, n_factors, level, max_newton, start, out, stats, status,
+            ridge, intercept_ridge, n_factors, level, max_newton, steps, start, out, stats, status,
         )  # fmt: skip
 
 
 SWEEP = (sweep_rows, _rows_solve)  # (parallel, serial) for threads.launch
+
+
+# --- the sparse products of a start --------------------------------------------------------
+
+
+@kernel()
+def _rows_times(first, last, indptr, indices, values, dense, out):
+    lanes = _lanes(dense)
+    for i in range(first, last):
+        a = 0
+        while a + 3 * lanes <= dense.shape[1]:
+            _weighted_sum_3(indices, values, indptr[i], indptr[i + 1], dense, out, i, a)
+            a += 3 * lanes
+        while a < dense.shape[1]:
+            _weighted_sum_1(indices, values, indptr[i], indptr[i + 1], dense, out, i, a)
+            a += lanes
+
+
+@kernel(parallel=True)
+def times(blocks, indptr, indices, values, dense, out):
+    """Out = S dense, where S sums the entries of each cell and is zero elsewhere.
+
+    `dense` and `out` are padded to whole vectors.
+    """
+    for b in prange(blocks.size - 1):
+        _rows_times(blocks[b], blocks[b + 1], indptr, indices, values, dense, out)
+
+
+TIMES = (times, _rows_times)

@@ -31,6 +31,7 @@ def half_sweep(
     n_factors: int,
     n_threads: int,
     solve: bool = True,
+    steps: int = 0,
     name: str = "row",
 ) -> HalfSweep:
     """Solve every row of one side, a pure function of its arguments.
@@ -46,6 +47,8 @@ def half_sweep(
         (rows, q) where Newton starts; with ``solve=False`` where F is evaluated.
     ridge, intercept_ridge, n_factors
         Ridge per row on the first `n_factors` coordinates, and on the rest.
+    steps
+        0 for exact solves, or how many steps of conjugate gradients a row gets.
     name
         What a row is called in an error.
     """
@@ -64,7 +67,7 @@ def half_sweep(
             kernels.SWEEP, n_threads, blocks,
             side.indptr, side.indices, side.values, side.weights, wide, offset,
             ridge, float(intercept_ridge), n_factors, level,
-            kernels.MAX_NEWTON if solve else 0, start, out, stats, status,
+            kernels.MAX_NEWTON if solve else 0, steps, start, out, stats, status,
         )  # fmt: skip
     broken = np.flatnonzero(status == kernels.NOT_FINITE)
     if broken.size:
@@ -120,6 +123,8 @@ class CompletionEngine:
         Whether a row's ridge is multiplied by its number of observations.
     n_threads
         Threads of each launch.
+    steps
+        0 for exact solves, or how many steps of conjugate gradients a row gets.
     """
 
     def __init__(
@@ -131,8 +136,10 @@ class CompletionEngine:
         scale: float | None = None,
         count_scaled: bool,
         n_threads: int,
+        steps: int = 0,
     ) -> None:
         self.omega = omega
+        self._steps = steps
         self._level = level
         self._n_threads = n_threads
         self._sides = (observations.by_row, observations.by_col)
@@ -164,10 +171,13 @@ class CompletionEngine:
         """λ (Σ n‖x‖² + Σ n‖y‖²) + λ₀ (Σ a² + Σ c²)."""
         total = 0.0
         for factor, scale in zip((X, Y), self._scales, strict=True):
-            squares = np.square(factor, dtype=np.float64)
             k = factor.shape[1] - (self._level is not None)
-            total += ridge.factors * float(np.sum(squares[:, :k].sum(axis=1) * scale))
-            total += ridge.intercepts * float(squares[:, k:].sum())
+            for part, weight in (
+                (factor[:, :k], ridge.factors * scale),
+                (factor[:, k:], np.full_like(scale, ridge.intercepts)),
+            ):
+                # Row by row in float64: no copy of the factor.
+                total += float(np.sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) * weight))
         return total
 
     def orthonormal(self, factor: NDArray[Any]) -> NDArray[Any]:
@@ -198,6 +208,7 @@ class CompletionEngine:
             n_factors=k,
             n_threads=self._n_threads,
             solve=solve,
+            steps=self._steps,
             name="row" if axis == 0 else "column",
         )
         if self._level is not None:

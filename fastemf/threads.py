@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -19,20 +20,20 @@ import numba
 import numpy as np
 from numba.np.ufunc import parallel
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from fastemf.validation import check_integer
 
 _lock = threading.Lock()
 _launched = False  # a parallel kernel ran in this process: its thread pool exists
 _serial = False  # forked from such a process: the pool is gone
-_blas_lock = threading.Lock()
+_blas_lock = threading.RLock()  # operators limit BLAS within a half step that does
 
 
 def _after_fork() -> None:
     global _lock, _blas_lock, _serial
     # The old locks may be held by threads that no longer exist.
-    _lock, _blas_lock = threading.Lock(), threading.Lock()
+    _lock, _blas_lock = threading.Lock(), threading.RLock()
     # Other code in the process may have launched kernels too; Numba's flag is not public.
     _serial = _launched or bool(getattr(parallel, "_is_initialized", False))
 
@@ -81,5 +82,13 @@ def single_threaded_blas() -> Iterator[None]:
     The limit holds for the whole process and overlapping ones restore each other's
     values, so only one thread at a time may be inside.
     """
-    with _blas_lock, threadpool_limits(1, user_api="blas"):
+    with _blas_lock, _blas().limit(limits=1, user_api="blas"):
         yield
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Looked up once: the search runs in a ctypes callback, where a Ctrl-C would be lost."""
+    import scipy.linalg  # noqa: F401  # brings a BLAS of its own
+
+    return ThreadpoolController()

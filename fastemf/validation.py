@@ -20,6 +20,7 @@ __all__ = [
     "check_rank",
     "check_reg",
     "check_rng",
+    "check_shape",
 ]
 
 
@@ -108,6 +109,18 @@ def check_rng(random_state: Any) -> np.random.Generator:
         raise type(error)(message) from None
 
 
+def check_shape(shape: Any, name: str) -> tuple[int, int]:
+    """Rows and columns, at least one each."""
+    try:
+        m, n = shape
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be (rows, columns), got {_describe(shape)}") from None
+    return (
+        check_integer(m, f"{name}[0]", minimum=1),
+        check_integer(n, f"{name}[1]", minimum=1),
+    )
+
+
 def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
     """The float dtype in which data of `dtype` are computed: float32 stays, the rest is float64."""
     if dtype.kind not in "biuf":
@@ -122,8 +135,8 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
     return np.dtype(np.float32) if is_single else np.dtype(np.float64)
 
 
-def check_indices(indices: Any, name: str, size: int | None) -> NDArray[np.int64]:
-    """Non-negative integers (below `size` unless that is None), widened to int64."""
+def check_indices(indices: Any, name: str, size: int | None, *, widen: bool = True) -> NDArray[Any]:
+    """Non-negative integers (below `size` unless that is None), widened to int64 unless told."""
     array = np.asarray(indices)
     if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
         array = array.astype(np.int64)
@@ -141,7 +154,7 @@ def check_indices(indices: Any, name: str, size: int | None) -> NDArray[np.int64
             raise IndexError(f"{name} must be below {size}, got {highest}")
         if highest > np.iinfo(np.int64).max:
             raise IndexError(f"{name} must fit into 64-bit integers, got {highest}")
-    return array.astype(np.int64, copy=False)
+    return array.astype(np.int64, copy=False) if widen else array
 
 
 def check_factor(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy import optimize
 
@@ -84,3 +86,69 @@ def alternate(R, X, Y, omega, lam, sweeps, scaling="count"):
                 n = j.sum() if scaling == "count" else 1
                 this[i] = row_minimise(other[j], target[i, j], omega, lam * n, np.ones(j.sum()))
     return X, Y
+
+
+# --- linear measurements -------------------------------------------------------------------
+
+
+def measurements(A, X, Y):
+    """<A_i, X Yᵀ> for a dense A of shape (p, m, n)."""
+    return np.array([np.sum(A_i * (X @ Y.T)) for A_i in A])
+
+
+def sensing_design(A, factor, side):
+    """Rows vec(A_i Y) for side 0, vec(A_iᵀ X) for side 1."""
+    return np.array([((A_i if side == 0 else A_i.T) @ factor).ravel() for A_i in A])
+
+
+def sense(A, b, X, Y, omega, lam, sweeps, v=None):
+    """Plain alternation from (X, Y) with exact half steps."""
+    v = np.ones(len(b)) if v is None else v
+    for _ in range(sweeps):
+        Y = row_minimise(sensing_design(A, X, 1), b, omega, lam, v).reshape(Y.shape)
+        X = row_minimise(sensing_design(A, Y, 0), b, omega, lam, v).reshape(X.shape)
+    return X, Y
+
+
+def philox4x32(counter, key, rounds=10):
+    """Philox4x32 of Salmon et al. (2011) in Python integers."""
+    c, k = list(counter), list(key)
+    for _ in range(rounds):
+        first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [
+            (second >> 32) ^ c[1] ^ k[0],
+            second & 0xFFFFFFFF,
+            (first >> 32) ^ c[3] ^ k[1],
+            first & 0xFFFFFFFF,
+        ]
+        k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
+    return c
+
+
+def drawn_words(seed, i, r, t, stream):
+    """The two 64-bit words of group t in row r of measurement i."""
+    w = philox4x32((t, r, i, stream), (seed & 0xFFFFFFFF, seed >> 32))
+    return w[0] | w[1] << 32, w[2] | w[3] << 32
+
+
+def gaussian_matrix(seed, i, m, n):
+    """√p A_i of the Gaussian operator: Box and Muller in the C library's functions."""
+    half = (n + 1) // 2
+    out = np.empty((m, 2 * half))
+    for r in range(m):
+        for t in range(half):
+            first, second = drawn_words(seed, i, r, t, 0)
+            radius = math.sqrt(-2 * math.log(1 - (first >> 12) / 2**52))
+            angle = math.pi / 4 * (2 * (second >> 12) / 2**52)  # within the first quadrant
+            out[r, t] = (-1) ** first * radius * math.cos(angle)
+            out[r, half + t] = (-1) ** second * radius * math.sin(angle)
+    return out[:, :n]
+
+
+def rademacher_matrix(seed, i, m, n):
+    """√p A_i of the Rademacher operator: a set bit is a minus."""
+    out = np.empty((m, n))
+    for r in range(m):
+        words = [w for t in range(n // 128 + 1) for w in drawn_words(seed, i, r, t, 1)]
+        out[r] = [1 - 2 * (words[c // 64] >> c % 64 & 1) for c in range(n)]
+    return out

@@ -278,3 +278,39 @@ def test_warm_start_reaches_cells_new_in_both_directions():
     R[2:, 2:] = 5 * old
     fit = fastemf.complete(R, 0.5, 2, reg=0, init=fastemf.complete(old, 0.5, 2, reg=0))
     np.testing.assert_allclose(fit.to_dense()[2:, 2:], 5 * old, rtol=1e-6)
+
+
+def test_conjugate_gradients_reach_what_exact_solves_reach():
+    R = fastemf.datasets.make_skewed(90, 80, rank=5, density=0.9, random_state=1).R
+    fits = {
+        solver: fastemf.complete(R, 0.2, 66, reg=0.5, solver=solver, tol=1e-7, max_iter=300)
+        for solver in ("exact", "cg", "auto")
+    }
+    exact, cg, auto = (fit.objective(R) for fit in fits.values())
+    assert cg == pytest.approx(exact, rel=1e-3)
+    np.testing.assert_array_equal(fits["auto"].X, fits["cg"].X)  # at this rank
+    objectives = [record.objective for record in fits["cg"].history if record.accepted]
+    assert np.all(np.diff(objectives) <= 1e-12 * objectives[0])
+    small = {solver: fastemf.complete(R, 0.2, 3, solver=solver) for solver in ("exact", "auto")}
+    np.testing.assert_array_equal(small["exact"].X, small["auto"].X)
+    assert auto == cg
+
+
+def test_conjugate_gradients_give_the_same_bits_on_any_number_of_threads():
+    R = fastemf.datasets.make_skewed(90, 80, rank=5, density=0.5, random_state=1).R
+    one, two = (fastemf.complete(R, 0.2, 5, solver="cg", n_jobs=n_jobs) for n_jobs in (1, 2))
+    np.testing.assert_array_equal(one.X, two.X)
+    np.testing.assert_array_equal(one.Y, two.Y)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"solver": "newton"}, ["solver", "exact", "cg", "newton"]),
+        ({"solver": "cg", "reg": 0}, ["solver", "ridge", "reg=0"]),
+    ],
+)
+def test_solvers_are_checked(options, words):
+    with pytest.raises(ValueError, match="solver") as caught:
+        fastemf.complete(np.ones((4, 4)), 0.5, 1, **options)
+    assert all(word in str(caught.value) for word in words)

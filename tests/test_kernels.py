@@ -7,10 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import example, given
+from hypothesis import strategies as st
 from oracle import row_gradient, row_objective, row_qp
 from strategies import levels, row_problems
 
@@ -18,7 +18,7 @@ from fastemf import kernels
 from fastemf.loss import sign_weights
 
 
-def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64):
+def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64, steps=0):
     """One row through the parallel entry; returns x, its stats and its status."""
     d, k = B.shape
     out = np.empty((1, k), dtype)
@@ -30,7 +30,7 @@ def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64):
         np.ascontiguousarray(b, dtype), np.empty(0, dtype) if v is None else v.astype(dtype),
         kernels.padded(B.astype(dtype)), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
         kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny)),
-        kernels.MAX_NEWTON, start, out, stats, status,
+        kernels.MAX_NEWTON, steps, start, out, stats, status,
     )  # fmt: skip
     return out[0], stats[0], int(status[0])
 
@@ -166,75 +166,6 @@ def test_long_rows_across_chunk_and_slot_boundaries(d, k):
         np.testing.assert_allclose(stats[kernels.BELOW], np.sum(r[r < 0] ** 2), rtol=1e-10)
 
 
-@pytest.mark.parametrize("vectors", [1, 2])
-@pytest.mark.parametrize("count", [0, 1, 5, 40])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_register_tile_is_a_sum_of_outer_products(vectors, count, dtype):
-    rng = np.random.default_rng(count)
-    lanes = kernels.VECTOR_BYTES // np.dtype(dtype).itemsize
-    source = rng.standard_normal((count + 3, 3 * lanes)).astype(dtype)
-    weights = rng.standard_normal(count + 5).astype(dtype)
-    out = rng.standard_normal((2 * kernels.TILE_ROWS, 3 * lanes)).astype(dtype)
-    b, a = kernels.TILE_ROWS, lanes
-    expected = out.astype(np.float64)
-    for o in range(count):
-        left = source[o + 2, b : b + kernels.TILE_ROWS].astype(np.float64)
-        right = source[o + 2, a : a + vectors * lanes]
-        expected[b : b + kernels.TILE_ROWS, a : a + vectors * lanes] += (
-            weights[o + 4] * left[:, None] * right
-        )
-    call_tile(vectors)(source, weights, 2, 4, count, b, a, out)
-    np.testing.assert_allclose(out, expected, rtol=0, atol=100 * np.finfo(dtype).eps)
-
-
-def call_tile(vectors):
-    """An intrinsic can only be called from compiled code."""
-    tile = kernels._tile_1 if vectors == 1 else kernels._tile_2
-
-    @numba.njit
-    def call(source, weights, first, first_weight, count, b, a, out):
-        tile(source, weights, first, first_weight, count, b, a, out)
-
-    return call
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("first", [0, 1, 2, 3])
-def test_the_vector_operations_are_what_they_say(dtype, first):
-    rng = np.random.default_rng(first)
-    lanes = kernels.VECTOR_BYTES // np.dtype(dtype).itemsize
-    first *= lanes  # the last case has nothing left to do
-    source = rng.standard_normal((6, 3 * lanes)).astype(dtype)
-    x, y = (rng.standard_normal(3 * lanes).astype(dtype) for _ in range(2))
-    out, single, scaled = source.copy(), y.copy(), source.copy()
-    four, factor = rng.standard_normal(4).astype(dtype), dtype(1e-9)
-
-    @numba.njit
-    def call(source, x, out, single, scaled, copied, first, four, factor):
-        dots = kernels._dot_4(source, 1, x, first)
-        kernels._add_1(out, 2, source, 5, first, factor)
-        kernels._add_4(single, 0, source, 2, first, four[0], four[1], four[2], four[3])
-        kernels._scale(scaled, 3, first, factor)
-        kernels._copy(copied, 1, source, 4)
-        return kernels._dot_1(source, 4, x, first), dots
-
-    copied = np.zeros_like(source)
-    dot, dots = call(source, x, out, single, scaled, copied, first, four, factor)
-    np.testing.assert_array_equal(copied, np.where(np.arange(6)[:, None] == 1, source[4], 0))
-    close = {"rtol": 0, "atol": 50 * np.finfo(dtype).eps}
-    products = source[:, first:] @ x[first:]
-    np.testing.assert_allclose(dot, products[4], **close)
-    np.testing.assert_allclose(dots, products[1:5], **close)
-    source_after = source.copy()
-    source_after[2, first:] += factor * source[5, first:]
-    np.testing.assert_allclose(out, source_after, **close)
-    y[first:] += four @ source[2:6, first:]
-    np.testing.assert_allclose(single, y, **close)
-    source_after = source.copy()
-    source_after[3, first:] *= factor
-    np.testing.assert_allclose(scaled, source_after, rtol=np.finfo(dtype).eps)
-
-
 @pytest.mark.compiled
 def test_extreme_levels_take_few_newton_iterations():
     rng = np.random.default_rng(5)
@@ -275,6 +206,26 @@ def test_the_sign_rule_is_the_specifications():
 
 
 @pytest.mark.slow
+@given(row_problems(), st.integers(1, 5))
+def test_conjugate_gradients_never_raise_the_objective(problem, steps):
+    B, b, omega, ridge, v = problem
+    start = np.linspace(-1, 1, B.shape[1])
+    x, _, status = solve(B, b, omega, ridge, v, start=start, steps=steps)
+    assert status == kernels.SOLVED
+    before = row_objective(B, b, start, omega, ridge, v)
+    assert row_objective(B, b, x, omega, ridge, v) <= before * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("d", "k"), [(30, 4), (700, 6), (3, 5)])
+def test_as_many_conjugate_steps_as_unknowns_solve_a_quadratic(d, k, dtype):
+    rng = np.random.default_rng(d)
+    B, b = rng.standard_normal((d, k)), rng.standard_normal(d)
+    x, _, _ = solve(B, b, 0.5, 0.5, dtype=dtype, steps=k)
+    expected = np.linalg.solve(0.5 * B.T @ B + 0.5 * np.eye(k), 0.5 * B.T @ b)
+    np.testing.assert_allclose(x, expected, atol=2e3 * np.finfo(dtype).eps)
+
+
 @pytest.mark.compiled
 def test_machines_with_narrower_vectors(tmp_path):
     code = """

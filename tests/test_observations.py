@@ -171,13 +171,62 @@ def test_an_error_leaves_the_input_as_it_was(form):
     assert snapshot(R) == before
 
 
-def test_observations_keep_no_reference_to_the_input():
+def test_observations_keep_no_reference_to_triplets():
     given = [part.astype(t) for part, t in zip(columns(ENTRIES), "iid", strict=True)]
     weights = np.arange(1.0, SIZE + 1)
     observed = observe(tuple(given), weights=weights, shape=SHAPE)
     for array in (*given, weights):
         array[:] = 0
     assert_holds(observed, SHAPE, [(*e, w) for w, e in enumerate(ENTRIES, 1)])
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+def test_a_compressed_matrix_lends_its_arrays_to_its_own_side(form):
+    R = sp.random_array((9, 7), density=0.4, format=form, rng=np.random.default_rng(0))
+    observed = observe(R)
+    own, other = observed.by_row, observed.by_col
+    if form == "csc":
+        own, other = other, own
+    assert np.shares_memory(own.values, R.data)
+    assert np.shares_memory(own.indices, R.indices)
+    assert not np.shares_memory(other.values, R.data)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc"])
+def test_a_read_only_matrix_is_copied(form):
+    R = sp.random_array((9, 7), density=0.4, format=form, rng=np.random.default_rng(0))
+    expected = observe(R.copy())
+    for array in (R.data, R.indices, R.indptr):
+        array.flags.writeable = False
+    observed = observe(R)
+    np.testing.assert_array_equal(observed.by_row.values, expected.by_row.values)
+    assert not np.shares_memory(observed.by_row.values, R.data)
+
+
+def test_weights_of_another_shape_are_refused_in_the_callers_order():
+    R = sp.csc_array(np.ones((6, 5)))
+    with pytest.raises(ValueError, match=r"shape of R, \(6, 5\), got \(5, 6\)"):
+        observe(R, weights=sp.csc_array(np.ones((5, 6))))
+
+
+def test_float_indices_are_refused():
+    R = sp.csc_array(np.eye(3))
+    R.indices = np.array([0.0, 1.9, 2.0])
+    with pytest.raises(TypeError, match="row indices must hold integers"):
+        observe(R)
+
+
+@pytest.mark.compiled
+def test_threads_place_entries_as_one_would():
+    rng = np.random.default_rng(3)
+    rows, cols = rng.integers(0, 40, 5000), rng.integers(0, 30, 5000)
+    values, weights = rng.random(5000), rng.random(5000) + 0.1
+    R = sp.csr_array((values, (rows, cols)), shape=(40, 30))
+    for form, v in (((rows, cols, values), weights), (R, None), (R.tocsc(), None)):
+        one, two = (observe(form, weights=v, n_threads=n) for n in (1, 2))
+        for a, b in ((one.by_row, two.by_row), (one.by_col, two.by_col)):
+            for name in ("indptr", "indices", "values", "weights", "mass"):
+                np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
 def test_triplets_without_a_shape_end_at_the_largest_index():
@@ -363,7 +412,7 @@ def test_corrupt_sparse_structures_are_refused(case, monkeypatch):
     def follow(*_):
         raise AssertionError("a corrupt structure reached the compiled loop")
 
-    monkeypatch.setattr("fastemf.observations.group", follow)
+    monkeypatch.setattr("fastemf.observations.launch", follow)
     with pytest.raises((ValueError, IndexError)):
         observe(R)
 

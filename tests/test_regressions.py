@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -154,3 +155,28 @@ def test_rows_of_zeros_take_few_iterations():
     )
     assert np.abs(x).max() <= 1e-14
     assert stats[kernels.ITERATIONS] <= 10
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e5, 1e9])
+def test_what_follows_a_failed_pivot_stays_in_its_padding(scale):
+    data = fastemf.datasets.make_skewed(300, 200, rank=4, density=0.06, random_state=0)
+    R = (data.R * scale).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = fastemf.complete(R, 0.1, 22, reg=0, anneal=False, max_iter=4)
+    assert np.isfinite([record.objective for record in fit.history]).all()
+    assert np.isfinite(fit.X).all()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(np.float32, 1e16), (np.float32, 1e-16), (np.float64, 1e120), (np.float64, 1e-120)],
+)
+def test_conjugate_gradients_work_in_any_unit(dtype, scale):
+    R = fastemf.datasets.make_skewed(60, 50, rank=3, density=0.5, random_state=0).R
+    plain = fastemf.complete(R, 0.2, 3, solver="cg", max_iter=30, tol=1e-4)
+    scaled = fastemf.complete((R * scale).astype(dtype), 0.2, 3, solver="cg", max_iter=30, tol=1e-4)
+    found = scaled.history[-1].objective / scale / scale
+    assert found == pytest.approx(plain.history[-1].objective, rel=2e-3)

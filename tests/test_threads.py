@@ -135,8 +135,8 @@ def test_importing_compiles_nothing_and_starts_no_threads():
     code = """
     print("numba" in sys.modules, "scipy" in sys.modules)
     import fastemf.completion, threading, numba
-    from fastemf import entry_kernels, kernels
-    dispatchers = [f for m in (kernels, entry_kernels) for f in vars(m).values()
+    from fastemf import entry_kernels, kernels, operator_kernels
+    dispatchers = [f for m in (kernels, entry_kernels, operator_kernels) for f in vars(m).values()
                    if hasattr(f, "signatures")]
     compiled = sum(len(f.signatures) for f in dispatchers)
     print(len(dispatchers) > 10, compiled, threading.active_count())

@@ -1,0 +1,44 @@
+"""The loop of a fit as its user sees it: a callback, a bar, a word if it did not settle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fastemf.alternation import Alternation, Engine, Outcome
+from fastemf.progress import reporting
+from fastemf.records import SweepRecord
+from fastemf.ridge import RidgeSchedule
+from fastemf.warn import ConvergenceWarning, warn
+
+__all__ = ["alternate"]
+
+
+def alternate(
+    engine: Engine,
+    start: tuple[NDArray[Any], NDArray[Any]],
+    schedule: RidgeSchedule,
+    *,
+    tol: float,
+    max_iter: int,
+    momentum: bool,
+    orthogonalize: bool,
+    callback: Callable[[SweepRecord], Any] | None,
+    progress: bool,
+) -> Outcome:
+    """Run the alternation from `start`; warns where the sweeps allowed were too few."""
+    with reporting(callback, max_iter, progress) as report:
+        loop = Alternation(tol, max_iter, momentum, orthogonalize, report)
+        end = loop.run(engine, *start, schedule)
+    if not (end.converged or end.stopped):
+        warn(
+            f"the fit did not settle within max_iter={max_iter} sweeps: the last one lowered the "
+            f"objective by {end.history[-1].relative_decrease:.2g} (tol={tol:g})"
+            + ("" if schedule.settled else " and the ridge was still moving")
+            + "; raise max_iter"
+            + (" or tol" if schedule.settled else ""),
+            ConvergenceWarning,
+        )
+    return end

@@ -1,0 +1,215 @@
+"""What the kernels' vector operations mean, against NumPy; intrinsics are called compiled."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import pytest
+
+from fastemf import kernels
+
+DTYPES = [np.float32, np.float64]
+
+
+def lanes_of(dtype):
+    return kernels.VECTOR_BYTES // np.dtype(dtype).itemsize
+
+
+def aligned(array):
+    out = kernels._aligned(*array.shape, array)
+    out[:] = array
+    return out
+
+
+@numba.njit
+def compiled_gram_add(*args):
+    kernels._gram_add(*args)
+
+
+@numba.njit
+def compiled_directions(*args):
+    kernels._batch_directions(*args)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("q", [1, 2, 3, 7, 8, 9, 10, 11, 12, 13, 16, 17, 20, 31, 33, 40])
+@pytest.mark.parametrize("keep", [False, True])
+def test_gram_matrix_and_gradient_are_sums_over_observations(dtype, q, keep):
+    rng = np.random.default_rng(q)
+    lanes, count, home, at, batch_row = lanes_of(dtype), 21, 3, 5, 1
+    wide = -(-q // lanes) * lanes
+    tall = -(-q // kernels.TILE_ROWS) * kernels.TILE_ROWS
+    source = np.zeros((count + home, wide), dtype)
+    source[:, :q] = rng.standard_normal((count + home, q))
+    w, r = (rng.standard_normal(count + at).astype(dtype) for _ in range(2))
+    gram, g = rng.standard_normal((2 * tall, wide)).astype(dtype), np.zeros((2, wide), dtype)
+    g[:, :q] = rng.standard_normal((2, q))
+    before, g_before = gram.astype(np.float64), g.astype(np.float64)
+    indices, top = np.zeros(3, np.int32), batch_row * tall
+    args = (source, home, w, r, at, count, keep, q, gram, top, g, batch_row, indices, 1, source)
+    compiled_gram_add(*args)
+    B = source[home:].astype(np.float64)
+    expected = (B.T * w[at:]) @ B
+    slope = B.T @ (w[at:].astype(np.float64) * r[at:])
+    if keep:
+        expected[:q] += before[top : top + q]
+        slope += g_before[batch_row]
+    tolerance = {"rtol": 0, "atol": 200 * np.finfo(dtype).eps}
+    for b in range(q):
+        a = b // lanes * lanes
+        np.testing.assert_allclose(gram[top + b, a:], expected[b, a:], **tolerance)
+    np.testing.assert_allclose(g[batch_row], slope, **tolerance)
+    np.testing.assert_array_equal(gram[:tall], before[:tall].astype(dtype))
+    np.testing.assert_array_equal(g[0], g_before[0].astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_rows_are_gathered_and_multiplied(dtype, index):
+    rng = np.random.default_rng(0)
+    lanes = lanes_of(dtype)
+    other = rng.standard_normal((50, 2 * lanes)).astype(dtype)
+    x = rng.standard_normal((3, 2 * lanes)).astype(dtype)
+    indices = rng.integers(0, 50, 2 * lanes).astype(index)
+    rows, out, again = (
+        np.zeros((lanes + 2, 2 * lanes), dtype),
+        np.zeros(lanes + 1, dtype),
+        np.zeros(lanes + 1, dtype),
+    )
+
+    @numba.njit
+    def call(rows, x, out, again, indices, first, last, other):
+        kernels._gather_dots(rows, 2, x, 1, out, 1, indices, first, last, other)
+        kernels._dots(rows, 2, x, 1, again, 1)
+
+    first, last = lanes + 1, lanes + 4  # three of them, then the last again and again
+    call(rows, x, out, again, indices, first, last, other)
+    wanted = indices[np.minimum(np.arange(first, first + lanes), last - 1)]
+    np.testing.assert_array_equal(rows[2:], other[wanted])
+    np.testing.assert_allclose(out[1:], other[wanted] @ x[1], atol=100 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(out, again)
+    assert out[0] == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [1, 5, 8, 16, 17, 37])
+def test_values_are_fetched_with_zeros_behind(dtype, count):
+    lanes = lanes_of(dtype)
+    source = np.arange(1, count + 4, dtype=dtype)
+    out, ones = np.full((2, count + 2 * lanes + 3), 9, dtype)
+
+    @numba.njit
+    def call(out, ones, count, source):
+        kernels._fetch(out, 2, count, source, 3)
+        kernels._fetch_ones(ones, 2, count)
+
+    call(out, ones, count, source)
+    whole = -(-count // lanes) * lanes
+    for found, expected in ((out, source[3:]), (ones, np.ones(count))):
+        np.testing.assert_array_equal(found[2 : 2 + count], expected)
+        assert not found[2 + count : 2 + whole].any()
+        assert (found[:2] == 9).all()
+        assert (found[2 + whole :] == 9).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_residuals_trials_and_moves(dtype):
+    rng = np.random.default_rng(3)
+    lanes = lanes_of(dtype)
+    n, at = 3 * lanes, lanes
+    v = rng.integers(0, 3, at + n).astype(dtype)
+    r, s = rng.standard_normal((2, at + n)).astype(dtype)
+    w = np.zeros(at + n, dtype)
+    upper, lower, step = dtype(0.25), dtype(0.75), dtype(0.5)
+    given, part = r.copy(), slice(at, at + n)
+
+    @numba.njit
+    def call(v, r, s, w, at, n, upper, lower, step):
+        squares = kernels._residuals(v, r, s, w, at, n, upper, lower)
+        return squares, kernels._trial(v, r, s, at, n, step)
+
+    squares, trial = call(v, r, s, w, at, n, upper, lower, step)
+    after = (given - s)[part]
+    np.testing.assert_array_equal(r[part], after)
+    np.testing.assert_array_equal(r[:at], given[:at])
+    np.testing.assert_array_equal(w[part], v[part] * np.where(after < 0, lower, upper))
+    close = {"rtol": 1e-6 if dtype is np.float32 else 1e-13}
+    exact = v[part] * after.astype(np.float64) ** 2
+    start = v[part] * given[part].astype(np.float64) ** 2
+    np.testing.assert_allclose(squares, [exact.sum(), exact[after < 0].sum(), start.sum()], **close)
+    there = after - step * s[part]
+    exact = v[part] * there.astype(np.float64) ** 2
+    flips = np.sum(((there < 0) != (after < 0)) & (v[part] > 0))
+    np.testing.assert_allclose(trial, [exact.sum(), exact[there < 0].sum(), flips], **close)
+
+    @numba.njit
+    def move(v, r, s, at, upper, lower):
+        return kernels._move(v, r, s, at, upper, lower)
+
+    change = s.copy()
+    bits = move(v, r, s, at, upper, lower)
+    part = slice(at, at + lanes)
+    there = after[:lanes] - change[part]
+    np.testing.assert_array_equal(r[part], there)
+    weight = np.where(there < 0, lower, upper) - np.where(after[:lanes] < 0, lower, upper)
+    np.testing.assert_array_equal(s[part], v[part] * weight)
+    assert [bits >> lane & 1 for lane in range(lanes)] == (s[part] != 0).tolist()
+    np.testing.assert_array_equal(s[at + lanes :], change[at + lanes :])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("q", [1, 3, 4, 7, 10, 21, 32])
+def test_a_batch_is_factored_and_solved_lane_by_lane(dtype, q):
+    rng = np.random.default_rng(q)
+    lanes = lanes_of(dtype)
+    wide = -(-q // lanes) * lanes
+    tall = -(-q // kernels.TILE_ROWS) * kernels.TILE_ROWS
+    n, size = -(-q // kernels.PANEL) * kernels.PANEL, lanes + 3
+    limits = np.finfo(dtype)
+    gram, ridge = np.zeros((size, tall, wide)), rng.uniform(0.5, 1, (size, q))
+    for member in range(size):
+        B = rng.standard_normal((2 * q + 3, q))
+        gram[member, :q, :q] = B.T @ B
+    gram[2, :q, :q], ridge[2] = np.outer(np.ones(q), np.ones(q)), 0  # rank one
+    g = np.zeros((size, wide))
+    g[:, :q] = rng.standard_normal((size, q))
+    members = np.array([2, size - 1, 0, *range(3, lanes)])[:lanes]
+    members[-2:] = 1  # a lane to spare repeats the last member
+    begin, triangle = np.zeros(n, np.int64), 0
+    for b in range(n):
+        begin[b] = triangle - b // lanes * lanes
+        triangle += wide - b // lanes * lanes
+
+    def scratch(*shape):
+        return aligned(np.zeros(shape, dtype))
+
+    x, p = scratch(size, wide), scratch(size, wide)
+    predicted, share = np.full((2, size), -1.0)
+    kept = scratch(1, lanes)
+    compiled_directions(
+        members, np.full(size, 2 * q + 3),
+        kernels.Level(dtype(0.5), dtype(0.5), float(limits.eps), float(limits.tiny)),
+        aligned(gram.reshape(-1, wide).astype(dtype)), tall, ridge.astype(dtype),
+        np.zeros(lanes, dtype), scratch(1, lanes), begin, scratch(triangle, lanes),
+        scratch(n, lanes), scratch(n, lanes), kept, scratch(wide, lanes), np.zeros(size, np.bool_),
+        scratch(q, q), scratch(q + 2, q), np.zeros(q, np.bool_), x, aligned(g.astype(dtype)), p,
+        predicted, share,
+    )  # fmt: skip
+    for member in range(size):
+        if member not in members:
+            assert predicted[member] == share[member] == -1
+            assert not p[member].any()
+            continue
+        H = gram[member, :q, :q] + np.diag(ridge[member])
+        expected = np.linalg.pinv(H, hermitian=True, rcond=1e-9) @ g[member, :q]
+        np.testing.assert_allclose(p[member, :q], expected, rtol=0, atol=3e4 * limits.eps)
+        assert not p[member, q:].any()
+        np.testing.assert_allclose(
+            predicted[member], expected @ g[member, :q], atol=1e5 * limits.eps
+        )
+        if member == 2 and q > 1:
+            assert share[member] == 0
+        else:
+            L = np.linalg.cholesky(H)
+            least = np.min(np.diag(L) ** 2 / np.diag(H))
+            np.testing.assert_allclose(share[member], least, rtol=1e4 * limits.eps)
