@@ -1,75 +1,142 @@
-"""``python -m bench``: how fast is a sweep, against others and against the hardware?"""
+"""``python -m bench``: how fast is fastemf, against others and against the hardware?"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import time
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from bench.bars import bars, table
 from bench.compare import compare
-from bench.competitors import COMPETITORS, Competitor
-from bench.problems import PROBLEMS
-from bench.runner import HEADER, machine, time_sweeps
+from bench.runner import HEADER, Row, Timing, describe, line, machine, row, warm_up
+from bench.scale import FULL, QUICK, SMOKE, Scale
+from bench.sections import SECTIONS
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run or compare; returns the exit code."""
+    """Run, compare or plot; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small matrix, under two minutes")
-    parser.add_argument("--smoke", action="store_true", help="a tiny one: only that it runs")
-    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small matrices, under two minutes")
+    size.add_argument("--smoke", action="store_true", help="tiny ones: only that it runs")
+    parser.add_argument(
+        "--only", type=sections, default=list(SECTIONS), metavar="NAMES",
+        help=f"sections to run, separated by commas: {', '.join(SECTIONS)}",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the results as JSON")
+    parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the results")
     commands = parser.add_subparsers(dest="command")
     two = commands.add_parser("compare", help="compare two result files")
-    two.add_argument("before", type=Path)
-    two.add_argument("after", type=Path)
+    two.add_argument("before", type=results_file)
+    two.add_argument("after", type=results_file)
+    drawing = commands.add_parser("plot", help="draw a result file")
+    drawing.add_argument("results", type=results_file)
+    drawing.add_argument("folder", type=Path)
     args = parser.parse_args(argv)
     if args.command == "compare":
         return show_comparison(args.before, args.after)
+    # What would lose the results of a long run is found before it.
+    folder = args.folder if args.command == "plot" else args.plots
+    if folder is not None and find_spec("matplotlib") is None:
+        parser.error("plots need matplotlib: pip install '.[bench]'")
+    if args.out is not None and not args.out.absolute().parent.is_dir():
+        parser.error(f"--out must lie in a folder that exists, got {args.out}")
+    if args.command == "plot":
+        return plot(args.results, folder)
 
-    if args.smoke:
-        problems, repeats = ["tiny"], 1
-        settings = [("float64", 4, 1), ("float32", 4, 2)]
-    elif args.quick:
-        problems, repeats = ["small"], 2
-        settings = [("float64", 10, 1), ("float64", 10, 2), ("float64", 32, 2), ("float32", 32, 2)]
-    else:
-        problems, repeats = ["skewed", "uniform", "web services", "planetlab"], 3
-        settings = [(dtype, k, 1) for dtype in ("float64", "float32") for k in (10, 32, 64)]
-        settings += [(dtype, k, 2) for dtype in ("float64", "float32") for k in (10, 32, 64)]
-
-    about = machine()
-    print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
-    print(", ".join(f"{name} {version or 'absent'}" for name, version in about["versions"].items()))
-    print(HEADER)
-    results = []
-    for name in problems:
-        try:
-            R = PROBLEMS[name]()
-        except FileNotFoundError as error:
-            print(f"{name:<12} skipped: {error}")
-            continue
-        results += time_sweeps(R, name, chosen(R.nnz), settings, repeats, print)
-    if args.out:
-        args.out.write_text(json.dumps({"machine": about, "results": results}, indent=1))
+    scale = SMOKE if args.smoke else QUICK if args.quick else FULL
+    results = measure(scale, args.only, args.out)
+    show_bars(scale, results)
+    if folder is not None:
+        return plot(results, folder)
+    if args.smoke and find_spec("matplotlib") is not None:
+        with TemporaryDirectory() as scratch:
+            return plot(results, Path(scratch))
     return 0
 
 
-def chosen(entries: int) -> list[Competitor]:
-    """The NumPy loop takes minutes on millions of entries, and says nothing new there."""
-    return [c for c in COMPETITORS if entries < 1_000_000 or c.name != "NumPy loop"]
+def sections(names: str) -> list[str]:
+    """Names separated by commas, in the suite's order."""
+    wanted = {name.strip() for name in names.split(",")}
+    unknown = wanted - set(SECTIONS)
+    if unknown:
+        known = ", ".join(SECTIONS)
+        raise argparse.ArgumentTypeError(f"must be among {known}, got {', '.join(unknown)!r}")
+    return [name for name in SECTIONS if name in wanted]
 
 
-def show_comparison(before: Path, after: Path) -> int:
+def measure(scale: Scale, names: list[str], out: Path | None) -> list[Row]:
+    """Run the sections, printing as they go; the file is written after each of them."""
+    about = machine()
+    print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
+    print(", ".join(f"{name} {version or 'absent'}" for name, version in about["versions"].items()))
+    compiled = {dtype: warm_up(dtype, 4) for dtype in ("float64", "float32")}
+    spent = ", ".join(f"{dtype} {seconds:.1f} s" for dtype, seconds in compiled.items())
+    print(f"kernels compiled, or loaded from the cache: {spent}")
+    results: list[Row] = []
+    took: dict[str, float] = {}
+    for name in names:
+        print(f"\n{name}\n{HEADER}", flush=True)
+        began = time.perf_counter()
+        try:
+            results += SECTIONS[name](scale, lambda text: print(text, flush=True))
+        except Exception as error:  # the sections after it may still run
+            failed = row(name, "", "", 0, "", 0, 0, "", Timing(error=describe(error)))
+            results.append(failed)
+            print(line(failed))
+        took[name] = time.perf_counter() - began
+        if out:
+            found = {"scale": scale.name, "machine": about, "compiled": compiled, "took": took}
+            out.write_text(json.dumps({**found, "results": results}, indent=1))
+    spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in took.items())
+    print(f"\n{sum(took.values()):.0f} s in all: {spent}")
+    return results
+
+
+def show_bars(scale: Scale, results: list[Row]) -> None:
+    """The targets that this run has data for."""
+    found = bars(results)
+    if not found:
+        return
+    print("\nTargets of the project" + ("" if scale is FULL else " (set for the full sizes)"))
+    print("\n".join(table(found)))
+
+
+def results_file(path: str) -> list[Row]:
+    """The rows of a file that `--out` wrote."""
+    try:
+        rows: list[Row] = json.loads(Path(path).read_text())["results"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"must be a file that --out wrote, got {path} ({describe(error)})"
+        ) from None
+    return rows
+
+
+def show_comparison(before: list[Row], after: list[Row]) -> int:
     """Print the table; exit code 1 where something became slower."""
-    rows = compare(*(json.loads(path.read_text())["results"] for path in (before, after)))
-    for row in rows:
-        mark = "SLOWER" if row["slower"] else ""
-        setting = " ".join(map(str, row["setting"]))
+    rows = compare(before, after)
+    for entry in rows:
+        mark = "SLOWER" if entry["slower"] else ""
+        setting = " ".join(map(str, entry["setting"]))
         print(
-            f"{setting:<60} {row['before']:.4f} → {row['after']:.4f} s ×{row['ratio']:.2f} {mark}"
+            f"{setting:<72} {entry['before']:.4f} → {entry['after']:.4f} s "
+            f"×{entry['ratio']:.2f} {mark}".rstrip()
         )
-    return int(any(row["slower"] for row in rows))
+    return int(any(entry["slower"] for entry in rows))
+
+
+def plot(results: list[Row], folder: Path) -> int:
+    """Draw what there is to draw, and name the files."""
+    from bench.plots import draw
+
+    for path in draw(results, folder):
+        print(path)
+    return 0
 
 
 if __name__ == "__main__":

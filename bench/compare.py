@@ -5,19 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 RELATIVE = 1.25  # a quarter slower
-ABSOLUTE = 0.02  # and by 20 ms a sweep: less is noise on a shared machine
+ABSOLUTE = 0.02  # and by 20 ms: less is noise on a shared machine
 
-Key = tuple[str, str, int, int, str]
+SETTING = ("section", "problem", "dtype", "k", "threads", "competitor", "what")
 
 
 def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One row per setting that both have: both times, their ratio, and whether it is slower."""
 
-    def times(rows: list[dict[str, Any]]) -> dict[Key, float]:
+    def times(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], float]:
         return {
-            (row["problem"], row["dtype"], row["k"], row["threads"], row["competitor"]): row[
-                "seconds"
-            ]
+            tuple(row[name] for name in SETTING): row["seconds"]
             for row in rows
             if row["seconds"] is not None
         }

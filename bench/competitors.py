@@ -1,69 +1,152 @@
-"""Who is timed, behind one small interface: seconds of one sweep, and factors after n sweeps.
+"""Who is timed, behind one small interface.
 
-All minimise the same function: ½ Σ r² + λ (‖X‖² + ‖Y‖²) (fastemf at omega = 0.5 with a plain
-ridge). A competitor without a ½ is given 2λ.
+All but implicit minimise the same function, ½ Σ r² + λ (‖X‖² + ‖Y‖²): fastemf at omega = 0.5 with
+a plain ridge. A competitor whose loss has no ½ is given 2λ.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
+
+from bench.objective import objective
+
+DEAR = 5.0  # seconds of a fit with one sweep, above which as few sweeps as possible are run
+LONG = 30.0  # seconds of a fit, above which no longer one is made for a curve
+
+Factors = tuple[np.ndarray, np.ndarray]
+
+
+class Point(NamedTuple):
+    """How far a fit had got after some sweeps: seconds as a user waits, set-up included."""
+
+    sweeps: int
+    seconds: float
+    objective: float
 
 
 class Competitor(Protocol):
     """One implementation."""
 
     name: str
+    exact: bool  # solves every row of the common function, so its sweep does the counted work
 
-    def sweep_seconds(self, R: sp.csr_matrix, k: int, reg: float, threads: int) -> float:
-        """Time of one full sweep, set-up and compilation apart."""
+    def prepare(self, R: sp.csr_matrix) -> Any:
+        """The form of the data that `sweep_seconds` takes."""
 
-    def fit(
-        self, R: sp.csr_matrix, k: int, reg: float, threads: int, sweeps: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
+        """Time of one full sweep; set-up and compilation do not count."""
+
+
+class Fitter(Competitor, Protocol):
+    """One that minimises the common function, so that time to quality is comparable."""
+
+    def fit(self, R: sp.csr_matrix, k: int, reg: float, threads: int, sweeps: int) -> Factors:
         """Factors after that many sweeps."""
+
+    def curve(
+        self, R: sp.csr_matrix, k: int, reg: float, threads: int, grid: Sequence[int]
+    ) -> list[Point]:
+        """Objective against time, up to the last of `grid` sweeps."""
+
+
+def point(entry: Fitter, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Point:
+    """Fit from scratch with that many sweeps; the objective is ours, not the competitor's."""
+    began = time.perf_counter()
+    X, Y = entry.fit(R, k, reg, threads, sweeps)
+    seconds = time.perf_counter() - began
+    return Point(sweeps, seconds, objective(R, X, Y, reg))
 
 
 class Fastemf:
-    """This library, exact solves."""
+    """This library. A sweep is timed with exact solves, a fit takes those of its `solver`."""
 
-    def __init__(self, omega: float = 0.5) -> None:
+    exact = True
+
+    def __init__(self, omega: float = 0.5, solver: str = "auto") -> None:
         self.omega = omega
-        self.name = f"fastemf ω={omega:g}"
+        self.solver = solver
+        self.name = f"fastemf ω={omega:g}" if solver == "auto" else f"fastemf {solver}"
 
-    def _run(self, R: Any, k: int, reg: float, threads: int, sweeps: int, momentum: bool) -> Any:
+    def run(self, data: Any, k: int, reg: float, threads: int, sweeps: int, **options: Any) -> Any:
+        """`fastemf.complete` with a plain ridge that is as strong at every level."""
         import fastemf
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+            warnings.simplefilter("ignore")  # it is stopped early on purpose
             return fastemf.complete(
-                R, self.omega, k, reg=reg, reg_scaling="plain", momentum=momentum, tol=0,
-                max_iter=sweeps, n_jobs=threads,
+                data, self.omega, k, reg=4 * self.omega * (1 - self.omega) * reg,
+                reg_scaling="plain", tol=0, max_iter=sweeps, n_jobs=threads, **options,
             )  # fmt: skip
 
-    def sweep_seconds(self, R: Any, k: int, reg: float, threads: int) -> float:
+    def prepare(self, R: Any) -> Any:
+        """Entries by row and by column."""
+        from fastemf.observations import observe
+        from fastemf.threads import count_threads
+
+        return observe(R, n_threads=count_threads(-1))
+
+    def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
         """From the third sweep on: the first ones move many signs."""
-        fit = self._run(R, k, reg, threads, 5, momentum=False)
+        fit = self.run(data, k, reg, threads, 4, momentum=False, init="random", solver="exact")
         return min(record.seconds for record in fit.history[2:])
 
-    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Any:
-        """With momentum, as a user would."""
-        fit = self._run(R, k, reg, threads, sweeps, momentum=True)
+    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
+        """At defaults (spectral start, momentum), as a user would."""
+        fit = self.run(R, k, reg, threads, sweeps, solver=self.solver)
         return fit.X, fit.Y
 
+    def curve(self, R: Any, k: int, reg: float, threads: int, grid: Sequence[int]) -> list[Point]:
+        """One fit, read at every sweep by the clock on the wall; its last objective is checked."""
+        points: list[Point] = []
 
-class Cmfrec:
+        def read(record: Any) -> None:
+            held = record.objective if record.accepted else points[-1].objective
+            points.append(Point(record.sweep, time.perf_counter() - began, held))
+
+        began = time.perf_counter()
+        fit = self.run(R, k, reg, threads, grid[-1], callback=read, solver=self.solver)
+        found = objective(R, fit.X, fit.Y, fit.reg, self.omega)
+        if abs(found - points[-1].objective) > 1e-4 * found:
+            raise ArithmeticError(f"reports {points[-1].objective:g}, its factors give {found:g}")
+        return points
+
+
+class _Refitted:
+    """A fitter that reports nothing while it runs: every point of its curve is a fit of its own."""
+
+    def curve(
+        self: Any, R: Any, k: int, reg: float, threads: int, grid: Sequence[int]
+    ) -> list[Point]:
+        """A point for each number of sweeps in the grid, until one takes long."""
+        points: list[Point] = []
+        for sweeps in grid:
+            points.append(point(self, R, k, reg, threads, sweeps))
+            if points[-1].seconds > LONG:
+                break
+        return points
+
+
+class Cmfrec(_Refitted):
     """cmfrec's alternating least squares, no biases, no centring."""
 
     def __init__(self, use_cg: bool) -> None:
-        self.use_cg = use_cg
+        self.use_cg, self.exact = use_cg, not use_cg
         self.name = "cmfrec CG" if use_cg else "cmfrec Cholesky"
 
-    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Any:
+    def prepare(self, R: Any) -> Any:
+        """It takes COO only."""
+        import cmfrec  # noqa: F401  # not in the first measurement
+
+        return sp.coo_matrix(R)
+
+    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
         """Without the final Cholesky pass, which would be one more sweep."""
         from cmfrec import CMF
 
@@ -75,64 +158,116 @@ class Cmfrec:
         model.fit(sp.coo_matrix(R))
         return model.A_, model.B_
 
-    def sweep_seconds(self, R: Any, k: int, reg: float, threads: int) -> float:
-        """It reports no times: the difference between four sweeps and one, a third of it."""
-        import cmfrec  # noqa: F401  # not in the first measurement
+    def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
+        """It reports no times: what three sweeps more take, or one more where one is dear."""
 
-        times = []
-        for sweeps in (1, 4):
+        def seconds(sweeps: int) -> float:
             began = time.perf_counter()
-            self.fit(R, k, reg, threads, sweeps)
-            times.append(time.perf_counter() - began)
-        return (times[1] - times[0]) / 3
+            self.fit(data, k, reg, threads, sweeps)
+            return time.perf_counter() - began
+
+        one = seconds(1)
+        more = 1 if one > DEAR else 3
+        if more > 1:
+            one = min(one, seconds(1))  # disturbed, it would make a sweep look too quick
+        sweep = (seconds(1 + more) - one) / more
+        if sweep <= 0:
+            raise ArithmeticError("a sweep is lost in the noise of the set-up")
+        return sweep
 
 
-class NumpyReference:
+class Implicit:
+    """implicit's alternating least squares: a weighted loss over *all* cells, so times only."""
+
+    exact = False
+
+    def __init__(self, use_cg: bool) -> None:
+        self.use_cg = use_cg
+        self.name = f"implicit {'CG' if use_cg else 'Cholesky'} (other loss)"
+
+    def prepare(self, R: Any) -> Any:
+        """It takes CSR."""
+        from implicit.cpu.als import AlternatingLeastSquares  # noqa: F401
+
+        return R
+
+    def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
+        """By its own clock, the first sweep apart; its BLAS on one thread, as it asks for."""
+        from implicit.cpu.als import AlternatingLeastSquares
+
+        times: list[float] = []
+        with threadpool_limits(1, user_api="blas"):
+            model = AlternatingLeastSquares(
+                factors=k, regularization=reg, dtype=data.dtype, use_cg=self.use_cg,
+                iterations=3, num_threads=threads, random_state=0,
+            )  # fmt: skip
+            model.fit(data, show_progress=False, callback=lambda _, spent, __: times.append(spent))
+        return min(times[1:])
+
+
+class NumpyReference(_Refitted):
     """What a careful user writes in an afternoon: one solve per row, one thread."""
 
     name = "NumPy loop"
+    exact = True
 
-    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Any:
+    def prepare(self, R: Any) -> Any:
+        """By row and by column."""
+        return R, R.tocsc()
+
+    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
         """Random start."""
         rng = np.random.default_rng(0)
         X, Y = rng.random((R.shape[0], k)), rng.random((R.shape[1], k))
+        X, Y = X.astype(R.dtype), Y.astype(R.dtype)
         C = R.tocsc()
         for _ in range(sweeps):
-            for this, other, S in ((Y, X, C), (X, Y, R)):
-                for i in range(len(this)):
-                    part = slice(S.indptr[i], S.indptr[i + 1])
-                    B = other[S.indices[part]]
-                    H = B.T @ B + 2 * reg * np.eye(k)
-                    this[i] = np.linalg.solve(H, B.T @ S.data[part])
+            self._sweep(R, C, X, Y, reg)
         return X, Y
 
-    def sweep_seconds(self, R: Any, k: int, reg: float, threads: int) -> float:
+    def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
         """One sweep."""
-        began = time.perf_counter()
-        self.fit(R, k, reg, threads, 1)
-        return time.perf_counter() - began
+        R, C = data
+        X, Y = np.ones((R.shape[0], k), R.dtype), np.ones((R.shape[1], k), R.dtype)
+        with threadpool_limits(1, user_api="blas"):
+            began = time.perf_counter()
+            self._sweep(R, C, X, Y, reg)
+            return time.perf_counter() - began
+
+    @staticmethod
+    def _sweep(R: Any, C: Any, X: np.ndarray, Y: np.ndarray, reg: float) -> None:
+        ridge = 2 * reg * np.eye(X.shape[1], dtype=X.dtype)
+        for this, other, S in ((Y, X, C), (X, Y, R)):
+            for i in range(len(this)):
+                part = slice(S.indptr[i], S.indptr[i + 1])
+                B = other[S.indices[part]]
+                this[i] = np.linalg.solve(B.T @ B + ridge, B.T @ S.data[part])
 
 
 class Null:
     """Does nothing: what the harness itself costs."""
 
     name = "nothing"
+    exact = False
 
-    def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Any:
-        """Zeros."""
-        return np.zeros((R.shape[0], k)), np.zeros((R.shape[1], k))
+    def prepare(self, R: Any) -> Any:
+        """As it is."""
+        return R
 
-    def sweep_seconds(self, R: Any, k: int, reg: float, threads: int) -> float:
+    def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
         """The time of two clock readings."""
         began = time.perf_counter()
         return time.perf_counter() - began
 
 
-COMPETITORS: list[Competitor] = [
+COMPETITORS: tuple[Competitor, ...] = (
     Fastemf(0.5),
     Fastemf(0.1),
+    Fastemf(0.9),
     Cmfrec(use_cg=False),
     Cmfrec(use_cg=True),
+    Implicit(use_cg=False),
+    Implicit(use_cg=True),
     NumpyReference(),
     Null(),
-]
+)

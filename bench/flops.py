@@ -8,6 +8,8 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
+GEMM_SIZE = 1024
+
 
 def sweep_flops(R: sp.csr_matrix, k: int) -> float:
     """Σ over rows and columns of d·k² + k³/3: one triangle of the Gram matrix, one Cholesky."""
@@ -18,17 +20,21 @@ def sweep_flops(R: sp.csr_matrix, k: int) -> float:
     return float(lengths.sum() * float(k) ** 2 + lengths.size * k**3 / 3)
 
 
-def gemm_rate(dtype: str, n: int = 1024, repeats: int = 3) -> float:
-    """Operations per second of NumPy's matrix product on one thread: the best of a few."""
+def gemm_seconds(dtype: str, n: int = GEMM_SIZE) -> float:
+    """NumPy's matrix product of two n × n matrices on one thread: the best of three."""
     A = np.random.default_rng(0).random((n, n)).astype(dtype)
-    best = np.inf
+    times = []
     with threadpool_limits(1):
-        A @ A
-        for _ in range(repeats):
+        for _ in range(4):  # the first one wakes the library up
             began = time.perf_counter()
             A @ A
-            best = min(best, time.perf_counter() - began)
-    return 2 * n**3 / best
+            times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+def gemm_rate(seconds: float, n: int = GEMM_SIZE) -> float:
+    """Operations per second of such a product."""
+    return 2 * n**3 / seconds
 
 
 def roofline_fraction(flops: float, seconds: float, threads: int, gemm: float) -> float:

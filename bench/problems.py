@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,27 @@ def skewed(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
     rng = np.random.default_rng(seed)
     rows, cols = np.exp(1.15 * rng.standard_normal(m)), np.exp(1.4 * rng.standard_normal(n))
     return _sample(rng, m, n, nnz, rows, cols)
+
+
+@lru_cache(maxsize=1)  # the largest is asked for by three sections
+def grown(entries: int) -> sp.csr_matrix:
+    """Skewed as above, about that many entries: rows and columns grow, their lengths stay."""
+    m = max(20, entries // 92)
+    draws = 1.03 * entries
+    for _ in range(5):  # the smaller the matrix, the more of the draws are repeats
+        R = skewed(m, max(10, m // 5), int(draws))
+        if R.nnz > 0.97 * entries:
+            break
+        draws *= entries / R.nnz
+    return R
+
+
+def label(entries: float) -> str:
+    """1000000 as 1M, 300000 as 300k."""
+    for size, letter in ((10**6, "M"), (10**3, "k")):
+        if entries >= size:
+            return f"{entries / size:g}{letter}"
+    return f"{entries:g}"
 
 
 def _sample(rng, m, n, nnz, row_share, col_share) -> sp.csr_matrix:
@@ -79,7 +101,7 @@ def _real(name: str) -> Path:
 
 
 PROBLEMS: dict[str, Callable[[], sp.csr_matrix]] = {
-    "tiny": lambda: skewed(200, 100, 3_000),
+    "tiny": lambda: skewed(60, 40, 600),
     "small": lambda: skewed(5_000, 2_000, 300_000),
     "uniform": lambda: uniform(50_000, 10_000, 4_600_000),
     "skewed": lambda: skewed(50_000, 10_000, 4_900_000),

@@ -1,4 +1,4 @@
-"""Interleaved timings of every competitor on every setting, with what they were taken on."""
+"""Interleaved timings, the rows they become, and what they were taken on."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
+import numba
 
-from bench.competitors import Competitor
-from bench.flops import gemm_rate, roofline_fraction, sweep_flops
+from bench.competitors import Fastemf
+from bench.problems import skewed
 
-LAMBDA = 1.0
+# The plain ridge of every timing: on the skewed problem the best by held-out error at k = 32 among
+# 1, 3, 10, 20 and 40. Time to quality depends on it: weaker ones overfit, and converge slowly.
+LAMBDA = 20.0
+PATIENCE = 15.0  # a run that took longer is not repeated
+
+Row = dict[str, Any]
+Say = Callable[[str], None]
 
 
 def machine() -> dict[str, Any]:
@@ -26,7 +32,7 @@ def machine() -> dict[str, Any]:
         with open("/proc/cpuinfo") as file:
             names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
         cpu = names[0] if names else cpu
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in ("fastemf", "numpy", "scipy", "numba", "cmfrec", "implicit"):
         try:
             versions[package] = metadata.version(package)
@@ -35,76 +41,96 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": cpu,
         "cores": os.cpu_count(),
+        "threads": available_threads(),
         "python": sys.version.split()[0],
         "versions": versions,
     }
 
 
-def time_sweeps(
-    R: sp.csr_matrix,
-    problem: str,
-    competitors: Sequence[Competitor],
-    settings: Sequence[tuple[str, int, int]],
-    repeats: int,
-    say: Callable[[str], None] = lambda line: None,
-) -> list[dict[str, Any]]:
-    """One row per (dtype, k, threads) and competitor: the best of `repeats`, taken in turn.
+def available_threads() -> int:
+    """Threads that Numba may use: more would be asked for in vain."""
+    return int(numba.config.NUMBA_NUM_THREADS)
 
-    A competitor that fails is listed with its error. Its first run, which may compile, is timed
-    apart.
+
+def two_threads() -> int:
+    """Two, or one where there is but one: rows always say what was really used."""
+    return min(2, available_threads())
+
+
+@dataclass
+class Timing:
+    """What the repeats of one run gave."""
+
+    seconds: list[float] = field(default_factory=list)
+    first_call: float | None = None  # wall time of the first repeat, which may compile
+    error: str | None = None
+
+    @property
+    def best(self) -> float | None:
+        """The quickest repeat: the one that others disturbed least."""
+        return min(self.seconds) if self.seconds and not self.error else None
+
+
+def interleaved(runs: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, Timing]:
+    """Take the runs in turn, `repeats` times round; each returns its own seconds.
+
+    One that fails is not tried again and keeps its error; one that takes longer than
+    `PATIENCE` is not repeated.
     """
-    rows: list[dict[str, Any]] = []
-    for dtype, k, threads in settings:
-        data = R.astype(dtype)
-        flops = sweep_flops(data, k)
-        state = [
-            {"best": np.inf, "first_call": None, "error": None, "entry": competitor}
-            for competitor in competitors
-        ]
-        gemm = 0.0
-        for _ in range(repeats):
-            gemm = max(gemm, gemm_rate(dtype))
-            for run in state:
-                if run["error"] is not None:
-                    continue
-                began = time.perf_counter()
-                try:
-                    seconds = run["entry"].sweep_seconds(data, k, LAMBDA, threads)
-                except Exception as error:  # whatever a competitor raises is its result
-                    run["error"] = f"{type(error).__name__}: {error}"
-                    continue
-                if run["first_call"] is None:
-                    run["first_call"] = time.perf_counter() - began
-                run["best"] = min(run["best"], seconds)
-        for run in state:
-            row = {
-                "problem": problem,
-                "entries": int(data.nnz),
-                "dtype": dtype,
-                "k": k,
-                "threads": threads,
-                "competitor": run["entry"].name,
-                "seconds": None if run["error"] else float(run["best"]),
-                "first_call": run["first_call"],
-                "gemm": gemm,
-                "flops": flops,
-                "error": run["error"],
-            }
-            if row["seconds"] and run["entry"].name != "nothing":
-                row["roofline"] = roofline_fraction(flops, row["seconds"], threads, gemm)
-            rows.append(row)
-            say(line(row))
-    return rows
+    timings = {name: Timing() for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            timing = timings[name]
+            again = timing.first_call is not None
+            if timing.error or (again and timing.first_call > PATIENCE):
+                continue
+            began = time.perf_counter()
+            try:
+                timing.seconds.append(float(run()))
+            except Exception as error:  # whatever a competitor raises is its result
+                timing.error = describe(error)
+            if not again:
+                timing.first_call = time.perf_counter() - began
+    return timings
 
 
-def line(row: dict[str, Any]) -> str:
-    """A row of the printed table."""
-    head = f"{row['problem']:<12} {row['dtype']:<8} {row['k']:>4} {row['threads']:>7}  "
-    head += f"{row['competitor']:<16} "
+def describe(error: Exception) -> str:
+    """An error on one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def warm_up(dtype: str, k: int) -> float:
+    """Compile, or load from the cache, what a fit of that type and rank runs; its seconds."""
+    began = time.perf_counter()
+    R = skewed(8 * k, 4 * k, 200 * k).astype(dtype)
+    Fastemf().fit(R, k, LAMBDA, two_threads(), 1)
+    return time.perf_counter() - began
+
+
+def row(
+    section: str, what: str, problem: str, entries: int, dtype: str, k: int, threads: int,
+    competitor: str, timing: Timing, **more: Any,
+) -> Row:  # fmt: skip
+    """One line of the results: what was timed, and the best of its repeats."""
+    return {
+        "section": section, "what": what, "problem": problem, "entries": int(entries),
+        "dtype": dtype, "k": k, "threads": threads, "competitor": competitor,
+        "seconds": timing.best, "repeats": timing.seconds, "first_call": timing.first_call,
+        "error": timing.error, **more,
+    }  # fmt: skip
+
+
+def line(row: Row) -> str:
+    """A row of the printed table; `note` says what it is compared with."""
+    head = (
+        f"{row['problem']:<13}{row['dtype']:<8}{row['k']:>4}{row['threads']:>8}  "
+        f"{row['competitor']:<31}{row['what']:<24}"
+    )
     if row["error"]:
         return head + f"failed: {row['error']}"
-    return head + f"{row['seconds']:>11.4f} {row.get('roofline', 0):>9.3f}"
+    seconds = "" if row["seconds"] is None else f"{row['seconds']:.4f}"
+    return head + f"{seconds:>10}  {row.get('note', '')}".rstrip()
 
 
-HEADER = f"{'problem':<12} {'dtype':<8} {'k':>4} {'threads':>7}  {'competitor':<16} "
-HEADER += f"{'s per sweep':>11} {'roofline':>9}"
+HEADER = f"{'problem':<13}{'dtype':<8}{'k':>4}{'threads':>8}  {'competitor':<31}{'what':<24}"
+HEADER += f"{'seconds':>10}"

@@ -1,0 +1,95 @@
+"""Measurements that need a process of their own: ``python -m bench.child TASK ARGUMENTS``.
+
+Nothing but the standard library is imported before a task begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+def call(task: str, *arguments: Any, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a task in a fresh process of this interpreter, from this checkout; its answer."""
+    command = [sys.executable, "-m", "bench.child", task, *map(str, arguments)]
+    ran = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **(env or {})}, capture_output=True, text=True
+    )
+    if ran.returncode != 0:
+        last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RuntimeError(f"{task}: {last}")
+    answer: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return answer
+
+
+def imports() -> dict[str, float]:
+    """`import numba`, and what fastemf's main entry takes beyond it."""
+    began = time.perf_counter()
+    import numba  # noqa: F401
+
+    middle = time.perf_counter()
+    from fastemf import complete  # noqa: F401
+
+    return {"numba": middle - began, "beyond": time.perf_counter() - middle}
+
+
+def first_call() -> dict[str, float]:
+    """The first fit of a process, of a matrix too small to take any time itself."""
+    import numpy as np
+
+    from fastemf import complete
+
+    rng = np.random.default_rng(0)
+    R = np.where(rng.random((100, 80)) < 0.3, rng.random((100, 80)), np.nan)
+    began = time.perf_counter()
+    complete(R, 0.1, 4, tol=1e-3)
+    return {"seconds": time.perf_counter() - began}
+
+
+def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
+    """Resident bytes after import, and their peak from there on: load the input, fit, end."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from bench.competitors import Fastemf
+    from bench.runner import LAMBDA
+    from fastemf import complete  # noqa: F401
+
+    level = resident("VmRSS")
+    forget_peak()
+    parts = [np.load(Path(folder) / f"{part}.npy") for part in ("data", "indices", "indptr")]
+    R = sp.csr_matrix(tuple(parts), shape=(int(m), int(n)), copy=False)
+    Fastemf(0.5).run(R, int(k), LAMBDA, int(threads), 2)
+    return {"level": level, "peak": resident("VmHWM")}
+
+
+def resident(field: str) -> int:
+    """Bytes of this process: VmRSS now, VmHWM at most; where /proc is missing, at most."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+
+def forget_peak() -> None:
+    """Let VmHWM begin anew, where the system allows it; imports peak far below a fit anyway."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+TASKS = {"imports": imports, "first_call": first_call, "memory": memory}
+
+if __name__ == "__main__":
+    print(json.dumps(TASKS[sys.argv[1]](*sys.argv[2:])))

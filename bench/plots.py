@@ -1,0 +1,268 @@
+"""Pictures of a result file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from bench.bars import OURS, ROOFLINE
+from bench.problems import label
+from bench.quality import WITHIN
+from bench.runner import Row
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart; markers differ as well.
+STYLE = {
+    OURS: ("#0072B2", "o"),
+    "fastemf exact": ("#56B4E9", "P"),
+    "cmfrec Cholesky": ("#D55E00", "s"),
+    "cmfrec CG": ("#E69F00", "^"),
+    "implicit Cholesky (other loss)": ("#009E73", "D"),
+    "implicit CG (other loss)": ("#CC79A7", "v"),
+    "NumPy loop": ("#000000", "x"),
+}
+TYPES = {"float64": "#0072B2", "float32": "#E69F00"}
+WIDTH = 8.0  # inches, at 100 dots each: the width of a README
+
+
+def draw(results: list[Row], folder: Path) -> list[Path]:
+    """A PNG for every picture that the results have data for; their paths."""
+    pictures: dict[str, Callable[[list[Row]], Figure | None]] = {
+        "time_to_quality": time_to_quality,
+        "sweeps_by_rank": sweeps_by_rank,
+        "throughput_by_entries": throughput_by_entries,
+        "throughput_by_rank": throughput_by_rank,
+        "throughput_by_threads": throughput_by_threads,
+        "roofline": roofline,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    usable = [row for row in results if row["error"] is None]
+    paths = []
+    for name, picture in pictures.items():
+        figure = picture(usable)
+        if figure is not None:
+            path = folder / f"{name}.png"
+            figure.savefig(path, dpi=100)
+            paths.append(path)
+    return paths
+
+
+def time_to_quality(results: list[Row]) -> Figure | None:
+    """How far above the best objective everyone is, against the seconds a user has waited."""
+    rows = [row for row in results if row["section"] == "quality" and row["curve"]]
+    if not rows:
+        return None
+    ranks = sorted({row["k"] for row in rows})
+    figure, panels = _panels(len(ranks))
+    for axes, k in zip(panels, ranks, strict=True):
+        here = [row for row in rows if row["k"] == k]
+        best = here[0]["target"] / (1 + WITHIN)
+        floor = WITHIN / 20
+        for row in here:
+            colour, marker = STYLE[row["competitor"]]
+            # Where a curve comes to the best itself the logarithm ends: so does the line.
+            points = [(s, max(F / best - 1, floor / 10)) for _, s, F in row["curve"]]
+            axes.plot(
+                *zip(*points, strict=True), color=colour, marker=marker, ms=4, lw=1.8,
+                label=f"{row['competitor']}: {_reached(row)}",
+            )  # fmt: skip
+            if row["seconds"] is not None:
+                axes.plot(
+                    row["seconds"], WITHIN, marker=marker, ms=11, mfc="none", mec=colour, mew=2,
+                    zorder=3,
+                )  # fmt: skip
+        axes.axhline(WITHIN, color="0.4", lw=1, ls="--")
+        axes.set(xscale="log", yscale="log", ylim=(floor, None))
+        axes.set_title(f"k = {k}", loc="left", fontsize=11)
+        axes.set_xlabel("seconds since the call, set-up included")
+        axes.legend(frameon=False, loc="upper right", fontsize=9)
+        _plain_numbers(axes.xaxis)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{100 * y:g} %"))
+    panels[0].set_ylabel("objective above the best")
+    _title(figure, f"Time to within 0.1 % of the best objective, {_setting(rows[0])}")
+    return figure
+
+
+def sweeps_by_rank(results: list[Row]) -> Figure | None:
+    """Seconds of one sweep against the rank, everyone on the main problem."""
+    sweeps = [row for row in results if row["section"] == "sweeps" and row["competitor"] in STYLE]
+    if not sweeps:
+        return None
+    threads = max(row["threads"] for row in sweeps)
+    rows = [r for r in sweeps if r["problem"] == sweeps[0]["problem"] and r["threads"] == threads]
+    types = sorted({row["dtype"] for row in rows}, reverse=True)
+    figure, panels = _panels(len(types))
+    for axes, dtype in zip(panels, types, strict=True):
+        for name, (colour, marker) in STYLE.items():
+            points = sorted(
+                (row["k"], row["seconds"])
+                for row in rows
+                if row["competitor"] == name and row["dtype"] == dtype
+            )
+            if points:
+                axes.plot(
+                    *zip(*points, strict=True), color=colour, marker=marker, ms=6, lw=1.8,
+                    label=name,
+                )  # fmt: skip
+        axes.set(xscale="log", yscale="log")
+        axes.set_title(dtype, loc="left", fontsize=11)
+        _rank_axis(axes, sorted({row["k"] for row in rows}))
+        _plain_numbers(axes.yaxis)
+    panels[0].set_ylabel("seconds per sweep")
+    figure.legend(
+        *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+    )
+    _title(figure, f"One sweep, {_setting(rows[0], dtype=False)}")
+    return figure
+
+
+def throughput_by_entries(results: list[Row]) -> Figure | None:
+    """Millions of entries a second against their number."""
+    rows = [row for row in results if row["section"] == "growth" and row["what"] == "entries"]
+    if not rows:
+        return None
+    figure, (axes,) = _panels(1)
+    sizes, rates = [r["entries"] for r in rows], [_rate(r) for r in rows]
+    axes.plot(sizes, rates, color=TYPES[rows[0]["dtype"]], marker="o", lw=1.8)
+    for size, rate in zip(sizes, rates, strict=True):
+        axes.annotate(f"{rate:.3g}", (size, rate), (0, 8), textcoords="offset points", ha="center")
+    axes.set(xscale="log", ylim=(0, 1.25 * max(rates)), xlabel="observed entries")
+    axes.set_xticks(sizes, [row["problem"] for row in rows])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_ylabel("million entries per second")
+    first = rows[0]
+    _title(
+        figure,
+        f"Throughput of a sweep against size: {first['dtype']}, k = {first['k']}, "
+        f"{_threads(first)}",
+    )
+    return figure
+
+
+def throughput_by_rank(results: list[Row]) -> Figure | None:
+    """Millions of entries a second against the rank."""
+    rows = [row for row in results if row["section"] == "growth" and row["what"] == "rank"]
+    if not rows:
+        return None
+    figure, (axes,) = _panels(1)
+    ranks, rates = [r["k"] for r in rows], [_rate(r) for r in rows]
+    axes.plot(ranks, rates, color=TYPES[rows[0]["dtype"]], marker="o", lw=1.8)
+    for k, rate in zip(ranks, rates, strict=True):
+        axes.annotate(f"{rate:.3g}", (k, rate), (0, 8), textcoords="offset points", ha="center")
+    axes.set(xscale="log", yscale="log", ylabel="million entries per second")
+    axes.set_ylim(min(rates) / 1.6, max(rates) * 1.6)
+    _rank_axis(axes, ranks)
+    _plain_numbers(axes.yaxis)
+    _title(figure, f"Throughput of a sweep against rank: {_setting(rows[0])}")
+    return figure
+
+
+def throughput_by_threads(results: list[Row]) -> Figure | None:
+    """Millions of entries a second against threads, and what twice as many would give at best."""
+    rows = [row for row in results if row["section"] == "threads"]
+    if not rows:
+        return None
+    figure, (axes,) = _panels(1)
+    counts = sorted({row["threads"] for row in rows})
+    for dtype, colour in TYPES.items():
+        points = [(row["threads"], _rate(row)) for row in rows if row["dtype"] == dtype]
+        if not points:
+            continue
+        one, last = points[0][1], points[-1]
+        axes.plot(
+            *zip(*points, strict=True), color=colour, marker="o", lw=1.8,
+            label=f"{dtype}: ×{last[1] / one:.2f} with {last[0]}",
+        )  # fmt: skip
+        axes.plot(counts, [one * count for count in counts], color=colour, lw=1, ls=":")
+    axes.plot([], [], color="0.4", lw=1, ls=":", label="in proportion to the threads")
+    axes.legend(frameon=False, loc="upper left")
+    axes.set(ylim=(0, None), xlabel="threads", ylabel="million entries per second")
+    axes.set_xticks(counts)
+    _title(figure, f"Throughput of a sweep against threads, k = {rows[0]['k']}")
+    return figure
+
+
+def roofline(results: list[Row]) -> Figure | None:
+    """Share of one thread's matrix-product rate, by rank and type, with the targets."""
+    rows = [
+        row
+        for row in results
+        if row["section"] == "sweeps" and row["threads"] == 1 and row["competitor"] == OURS
+    ]
+    rows = [row for row in rows if row["problem"] == rows[0]["problem"] and "roofline" in row]
+    if not rows:
+        return None
+    figure, (axes,) = _panels(1)
+    ranks = sorted({row["k"] for row in rows})
+    for row in rows:
+        shift = 0.2 if row["dtype"] == "float32" else -0.2
+        at, share = ranks.index(row["k"]) + shift, row["roofline"]
+        first = row["k"] == ranks[0]
+        axes.bar(at, share, 0.36, color=TYPES[row["dtype"]], label=row["dtype"] if first else None)
+        axes.annotate(
+            f"{share:.2f}", (at, 0), (0, 6), textcoords="offset points", ha="center",
+            bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"},
+        )  # fmt: skip
+        target = ROOFLINE.get((row["dtype"], row["k"]))
+        if target is not None:
+            axes.plot([at - 0.18, at + 0.18], [target, target], color="black", lw=2)
+    axes.plot([], [], color="black", lw=2, label="target")
+    axes.legend(frameon=False, loc="upper left")
+    axes.set_xticks(range(len(ranks)), [f"k = {k}" for k in ranks])
+    axes.set_ylabel("share of the matrix product's rate")
+    axes.grid(visible=False, axis="x")
+    _title(figure, f"Useful work of a sweep: {_setting(rows[0], dtype=False)}")
+    return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(WIDTH, 4.0), layout="constrained")
+    grid = figure.subplots(1, count, sharey=True, squeeze=False)
+    panels: list[Axes] = list(grid[0])
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.9", lw=0.8)
+        axes.set_axisbelow(True)
+    return figure, panels
+
+
+def _title(figure: Figure, text: str) -> None:
+    figure.suptitle(text, x=0.01, ha="left", fontsize=12)
+
+
+def _rank_axis(axes: Axes, ranks: list[int]) -> None:
+    axes.set_xticks(ranks, [str(k) for k in ranks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("rank k")
+
+
+def _plain_numbers(axis: Axis) -> None:
+    """1, 2, 5, 10, … on a logarithmic axis, without powers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def _reached(row: Row) -> str:
+    if row["seconds"] is None:
+        return f"not in {row['spent']:.3g} s"
+    return f"{row['seconds']:.3g} s"
+
+
+def _rate(row: Row) -> float:
+    return float(row["entries"] / row["seconds"] / 1e6)
+
+
+def _threads(row: Row) -> str:
+    count = {1: "one thread", 2: "two threads"}
+    return count.get(row["threads"], f"{row['threads']} threads")
+
+
+def _setting(row: Row, dtype: bool = True) -> str:
+    two_digits = float(f"{row['entries']:.2g}")
+    parts = [f"{label(two_digits)} entries", row["dtype"], _threads(row)]
+    return ", ".join(parts if dtype else [parts[0], parts[2]])

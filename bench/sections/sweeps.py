@@ -1,0 +1,82 @@
+"""One sweep of everyone: against the hardware on one thread, against each other on two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import scipy.sparse as sp
+
+from bench.competitors import COMPETITORS, Competitor, Fastemf, NumpyReference
+from bench.flops import gemm_rate, gemm_seconds, roofline_fraction, sweep_flops
+from bench.problems import PROBLEMS
+from bench.runner import LAMBDA, Row, Say, interleaved, line, row, two_threads
+from bench.scale import Scale
+
+OWN = (Fastemf(0.5),)
+
+
+def run(scale: Scale, say: Say) -> list[Row]:
+    """Every rank and type on the main problem, one setting on the others."""
+    rows: list[Row] = []
+    R = PROBLEMS[scale.problem]()
+    settings = [(dtype, k) for dtype in scale.dtypes for k in scale.ranks]
+    for dtype, k in settings:
+        rows += time_sweeps(R, scale.problem, OWN, dtype, k, 1, scale.repeats, say)
+    fewer = min(2, scale.repeats)
+    for dtype, k in settings:
+        chosen = competitors(R.nnz, every_level=dtype == scale.dtypes[0])
+        rows += time_sweeps(R, scale.problem, chosen, dtype, k, two_threads(), fewer, say)
+    dtype, k = scale.dtypes[0], scale.rank
+    for name in scale.others:
+        try:
+            R = PROBLEMS[name]()
+        except FileNotFoundError as error:
+            say(f"{name:<13}skipped: {error}")
+            continue
+        chosen = competitors(R.nnz, every_level=True)
+        rows += time_sweeps(R, name, chosen, dtype, k, two_threads(), fewer, say)
+    return rows
+
+
+def competitors(entries: int, every_level: bool) -> list[Competitor]:
+    """The NumPy loop takes long on millions of entries, and says nothing new there."""
+    few = entries < 1_000_000
+    return [
+        entry
+        for entry in COMPETITORS
+        if (few or not isinstance(entry, NumpyReference))
+        and (every_level or not isinstance(entry, Fastemf) or entry.omega == 0.5)
+    ]
+
+
+def time_sweeps(
+    R: sp.csr_matrix, problem: str, chosen: Sequence[Competitor], dtype: str, k: int,
+    threads: int, repeats: int, say: Say,
+) -> list[Row]:  # fmt: skip
+    """One row per competitor; the matrix product's rate is taken between them."""
+    data = R.astype(dtype)
+    forms: dict[str, object] = {}
+
+    def seconds(entry: Competitor) -> float:
+        if entry.name not in forms:
+            forms[entry.name] = entry.prepare(data)
+        return entry.sweep_seconds(forms[entry.name], k, LAMBDA, threads)
+
+    runs = {entry.name: partial(seconds, entry) for entry in chosen}
+    timings = interleaved({"gemm": partial(gemm_seconds, dtype), **runs}, repeats)
+    gemm = gemm_rate(timings.pop("gemm").best)
+    flops = sweep_flops(data, k)
+    rows = []
+    for entry in chosen:
+        timing = timings[entry.name]
+        found = row(
+            "sweeps", "sweep", problem, data.nnz, dtype, k, threads, entry.name, timing,
+            flops=flops, gemm=gemm,
+        )  # fmt: skip
+        if timing.best and entry.exact:
+            found["roofline"] = roofline_fraction(flops, timing.best, threads, gemm)
+            found["note"] = f"{found['roofline']:.3f} of GEMM"
+        rows.append(found)
+        say(line(found))
+    return rows
