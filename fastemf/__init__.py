@@ -18,24 +18,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fastemf import datasets as datasets
     from fastemf import loss as loss
+    from fastemf import metrics as metrics
+    from fastemf import operators as operators
+    from fastemf import plot as plot
     from fastemf.completion import complete as complete
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
     from fastemf.model_file import ModelFileError as ModelFileError
     from fastemf.records import SweepRecord as SweepRecord
+    from fastemf.rip import measurements_needed as measurements_needed
+    from fastemf.rip import rip_constant as rip_constant
+    from fastemf.sensing import sense as sense
     from fastemf.warn import ConvergenceWarning as ConvergenceWarning
 
 __version__ = "0.1.0"
 
 _HOME = {
     "complete": "completion",
+    "sense": "sensing",
+    "rip_constant": "rip",
+    "measurements_needed": "rip",
     "Factorization": "factorization",
     "load": "factorization",
     "ModelFileError": "model_file",
     "SweepRecord": "records",
     "ConvergenceWarning": "warn",
 }
-_MODULES = ("datasets", "loss")
+_MODULES = ("datasets", "loss", "metrics", "operators", "plot")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

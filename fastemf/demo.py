@@ -9,7 +9,8 @@ import numpy as np
 
 from fastemf.completion import complete
 from fastemf.datasets import make_skewed
-from fastemf.loss import expectile, expectile_loss
+from fastemf.loss import expectile
+from fastemf.metrics import effective_omega, expectile_skill, relative_errors
 
 __all__ = ["run"]
 
@@ -38,12 +39,10 @@ def run(size: int, density: float, rank: int, seed: int) -> str:
         fit = complete(data.R, omega, rank, intercepts=True, progress=True)
         seconds = time.perf_counter() - began
         predicted = fit.predict(rows, cols)
-        error = np.abs(predicted - truth) / truth
+        error = relative_errors(truth, predicted).values
         constant = expectile(data.R.data, omega)
-        ratio = expectile_loss(held_out - predicted, omega) / expectile_loss(
-            held_out - constant, omega
-        )
-        level = fit.effective_omega((rows, cols, held_out))
+        ratio = 1 - expectile_skill(held_out, predicted, omega, constant)
+        level = effective_omega(held_out - predicted)
         median, high = np.quantile(error, [0.5, 0.9])
         lines.append(
             f"{omega:5.2f}  {median:12.1%}  {high:10.1%}  {ratio:15.3f}  {level:5.2f}  "

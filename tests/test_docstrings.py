@@ -11,7 +11,7 @@ import pytest
 
 import fastemf
 
-NAMES = ["fastemf", *(f"fastemf.{m.name}" for m in pkgutil.iter_modules(fastemf.__path__))]
+NAMES = ["fastemf", *(m.name for m in pkgutil.walk_packages(fastemf.__path__, "fastemf."))]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("__main__")])
@@ -29,10 +29,13 @@ def public():
             for method, function in vars(value).items():
                 if inspect.isfunction(function) and not method.startswith("_"):
                     yield f"{name}.{method}", function
-    for module in (fastemf.datasets, fastemf.loss):
+    for module in (fastemf.datasets, fastemf.loss, fastemf.metrics, fastemf.plot):
         for name in module.__all__:
             if inspect.isfunction(getattr(module, name)):
                 yield name, getattr(module, name)
+    for name in fastemf.operators.__all__:
+        if name != "Operator":  # the protocol: nothing to call
+            yield f"operators.{name}", getattr(fastemf.operators, name)
 
 
 @pytest.mark.parametrize("name", sorted(dict(public())))

@@ -1,0 +1,137 @@
+"""Matrices in files: as text, in a folder, in a zip archive, as ``.npz``; and what is wrong."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import os
+import re
+import zipfile
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Found", "find_matrices", "read_npz", "read_text"]
+
+
+class Found(NamedTuple):
+    """A file on disk, or a member of an archive."""
+
+    path: Path
+    member: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        return str(self.path) if self.member is None else f"{self.path}:{self.member}"
+
+    @property
+    def is_npz(self) -> bool:
+        """Whether NumPy wrote it."""
+        return (self.member or self.path.name).endswith(".npz")
+
+    def open(self) -> IO[bytes]:
+        """Its bytes."""
+        if self.member is None:
+            return self.path.open("rb")
+        with zipfile.ZipFile(self.path) as archive:
+            return io.BytesIO(archive.read(self.member))
+
+
+def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> list[Found]:
+    """The file itself, or what a folder or zip archive holds of the first pattern that matches.
+
+    Files are looked for in the folder and in the folders in it; numbers in their names
+    count as numbers, so that 10 comes after 2.
+    """
+    path = Path(path)
+    if path.is_dir():
+        candidates = [
+            Found(file) for file in [*path.glob("*"), *path.glob("*/*")] if file.is_file()
+        ]
+    elif not path.exists():
+        raise FileNotFoundError(
+            f"{path}: no such file or folder; expected {_words(patterns)}, or a folder or zip "
+            "archive that holds it"
+        )
+    elif zipfile.is_zipfile(path) and path.suffix != ".npz":
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.startswith("__MACOSX")]
+        candidates = [Found(path, name) for name in names]
+    else:
+        return [Found(path)]
+    for pattern in patterns:
+        found = [
+            one
+            for one in candidates
+            if fnmatch.fnmatch((one.member or one.path.name).rsplit("/", 1)[-1], pattern)
+        ]
+        if found:
+            return sorted(found, key=lambda one: _by_number(one.name))
+    raise FileNotFoundError(f"{path}: holds no {_words(patterns)}")
+
+
+def read_text(found: Found) -> NDArray[np.float64]:
+    """A matrix of numbers, one row a line, separated by tabs or blanks."""
+    rows: list[NDArray[np.float64]] = []
+    with found.open() as file:
+        lines = file.read().decode("utf-8", errors="replace").rstrip().splitlines()
+    for number, line in enumerate(lines, 1):
+        fields = line.split()
+        try:
+            row = np.array(fields, dtype=np.float64)
+        except ValueError:
+            column, field = next(
+                (j, field) for j, field in enumerate(fields, 1) if not _is_number(field)
+            )
+            raise ValueError(
+                f"{found.name}: line {number}, column {column}: expected a number, got {field!r}"
+            ) from None
+        if rows and row.size != rows[0].size:
+            raise ValueError(
+                f"{found.name}: line {number}: expected {rows[0].size} columns as in line 1, "
+                f"got {row.size}"
+            )
+        if not np.isfinite(row).all():
+            column = int(np.argmin(np.isfinite(row)))
+            raise ValueError(
+                f"{found.name}: line {number}, column {column + 1}: expected a finite number, "
+                f"got {fields[column]!r}"
+            )
+        rows.append(row)
+    if not rows or rows[0].size == 0:
+        raise ValueError(f"{found.name}: line 1: expected a row of numbers, got an empty file")
+    return np.stack(rows)
+
+
+def read_npz(found: Found, keys: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
+    """All arrays of a file, which has at least these."""
+    try:
+        with found.open() as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {key: archive[key] for key in archive.files}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{found.name}: expected an .npz file of arrays: {error}") from None
+    missing = [key for key in keys if key not in arrays]
+    if missing:
+        raise ValueError(
+            f"{found.name}: expected the arrays {', '.join(keys)}, got {', '.join(arrays)}"
+        )
+    return arrays
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _words(patterns: tuple[str, ...]) -> str:
+    return " or ".join(patterns)
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

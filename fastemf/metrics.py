@@ -1,0 +1,228 @@
+"""How good predictions are: relative errors, the expectile loss's own score, calibration."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastemf.loss import expectile_loss
+from fastemf.validation import check_level
+
+__all__ = [
+    "BinSummary",
+    "ErrorSummary",
+    "RelativeErrors",
+    "coverage",
+    "effective_omega",
+    "error_cdf",
+    "expectile_skill",
+    "relative_errors",
+    "summarise",
+    "summarise_by_bin",
+]
+
+
+class RelativeErrors(NamedTuple):
+    """Relative errors of the cells that have one, and which cells those are."""
+
+    values: NDArray[np.float64]
+    """|truth − predicted| / |truth|, in the order of the cells."""
+    defined: NDArray[np.bool_]
+    """False where the truth is 0: there is no relative error."""
+
+    @property
+    def excluded(self) -> int:
+        """How many cells have none."""
+        return int(self.defined.size - np.count_nonzero(self.defined))
+
+
+class ErrorSummary(NamedTuple):
+    """Quantiles of errors; NaN where there are none."""
+
+    cells: int
+    median: float
+    lower: float
+    """25 % quantile."""
+    upper: float
+    """75 % quantile."""
+    q90: float
+    """90 % quantile."""
+
+    @property
+    def iqr(self) -> float:
+        """Interquartile range."""
+        return self.upper - self.lower
+
+
+class BinSummary(NamedTuple):
+    """The errors of the cells whose truth lies between two edges."""
+
+    low: float
+    high: float
+    share: float
+    """Of all cells."""
+    errors: ErrorSummary
+
+
+def relative_errors(truth: ArrayLike, predicted: ArrayLike) -> RelativeErrors:
+    """|truth − predicted| / |truth|, without the cells whose truth is 0, which are counted.
+
+    Relative error rewards low predictions: too low costs at most 1, too high may cost
+    anything. `expectile_skill` is the proper score of an expectile; report both.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import relative_errors
+    >>> errors = relative_errors([2.0, 0.0, 4.0], [1.0, 1.0, 5.0])
+    >>> errors.values.tolist(), errors.excluded
+    ([0.5, 0.25], 1)
+    """
+    true, fitted = _pair(truth, predicted, "truth", "predicted")
+    defined = true != 0
+    return RelativeErrors(np.abs(true[defined] - fitted[defined]) / np.abs(true[defined]), defined)
+
+
+def error_cdf(errors: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
+    """Share of the errors that are at most each value of `at`.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import error_cdf
+    >>> error_cdf([0.1, 0.2, 0.2, 0.8], at=[0.0, 0.2, 1.0]).tolist()
+    [0.0, 0.75, 1.0]
+    """
+    sample = np.sort(np.asarray(errors, dtype=np.float64).ravel())
+    if sample.size == 0:
+        raise ValueError("errors must not be empty")
+    places = np.searchsorted(sample, np.asarray(at, dtype=np.float64), side="right")
+    return np.asarray(places / sample.size, dtype=np.float64)
+
+
+def summarise(errors: ArrayLike) -> ErrorSummary:
+    """Median, quartiles and 90 % quantile of errors.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import summarise
+    >>> summary = summarise([0.0, 0.1, 0.2, 0.3, 0.4])
+    >>> summary.median, round(summary.iqr, 12), round(summary.q90, 12)
+    (0.2, 0.2, 0.36)
+    """
+    sample = np.asarray(errors, dtype=np.float64).ravel()
+    if sample.size == 0:
+        return ErrorSummary(0, *[float("nan")] * 4)
+    lower, median, upper, q90 = np.quantile(sample, [0.25, 0.5, 0.75, 0.9]).tolist()
+    return ErrorSummary(sample.size, median, lower, upper, q90)
+
+
+def summarise_by_bin(
+    truth: ArrayLike, predicted: ArrayLike, edges: Sequence[float]
+) -> list[BinSummary]:
+    """Relative errors of the cells whose truth lies in each bin.
+
+    Parameters
+    ----------
+    truth, predicted
+        Values of the same cells.
+    edges
+        Increasing; a bin reaches from one edge up to, not including, the next one; the
+        last bin includes its upper edge.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import summarise_by_bin
+    >>> low, high = summarise_by_bin([0.1, 0.2, 4.0, 30.0], [0.1, 0.1, 5.0, 3.0], [0, 1, 20])
+    >>> low.errors.median, low.share, high.errors.median, high.share
+    (0.25, 0.5, 0.25, 0.25)
+    """
+    true, fitted = _pair(truth, predicted, "truth", "predicted")
+    bounds = check_edges(edges)
+    of_cell = bin_of(true, bounds)
+    errors = relative_errors(true, fitted)
+    of_error = of_cell[errors.defined]
+    return [
+        BinSummary(low, high, float(np.mean(of_cell == i)), summarise(errors.values[of_error == i]))
+        for i, (low, high) in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def expectile_skill(
+    values: ArrayLike, predicted: ArrayLike, omega: float, constant: float
+) -> float:
+    """1 − expectile loss of the predictions / that of a constant: 1 is perfect, 0 no better.
+
+    On held-out values this is the proper score of an ω-expectile. The constant to beat is
+    ``fastemf.loss.expectile`` of the training values. NaN where the constant has no loss.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import expectile_skill
+    >>> expectile_skill([1.0, 3.0], [1.5, 2.5], omega=0.5, constant=2.0)
+    0.75
+    """
+    observed, fitted = _pair(values, predicted, "values", "predicted")
+    level = check_level(omega)
+    base = expectile_loss(observed - constant, level)
+    return 1 - expectile_loss(observed - fitted, level) / base if base > 0 else float("nan")
+
+
+def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Level at which predictions really lie: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|), r = observed − predicted.
+
+    It is ω for the sample's ω-expectile. NaN where every residual is 0.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import effective_omega
+    >>> effective_omega([-1.0, 3.0])
+    0.25
+    """
+    r = np.asarray(residuals, dtype=np.float64)
+    size = np.abs(r) if weights is None else np.abs(r) * np.asarray(weights, dtype=np.float64)
+    below, total = float(size[r < 0].sum()), float(size.sum())
+    return below / total if total > 0 else float("nan")
+
+
+def coverage(values: ArrayLike, predicted: ArrayLike) -> float:
+    """Share of the values that are at most the prediction. A level is not a quantile.
+
+    Examples
+    --------
+    >>> from fastemf.metrics import coverage
+    >>> coverage([1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0, 2.0])
+    0.5
+    """
+    observed, fitted = _pair(values, predicted, "values", "predicted")
+    if observed.size == 0:
+        raise ValueError("values must not be empty")
+    return float(np.mean(observed <= fitted))
+
+
+def check_edges(edges: Sequence[float]) -> tuple[float, ...]:
+    """Edges of at least one bin, finite and increasing."""
+    bounds = tuple(float(edge) for edge in edges)
+    if len(bounds) < 2 or not np.isfinite(bounds).all() or not (np.diff(bounds) > 0).all():
+        raise ValueError(f"bins must be at least two finite, increasing edges, got {list(bounds)}")
+    return bounds
+
+
+def bin_of(values: NDArray[np.float64], edges: tuple[float, ...]) -> NDArray[np.int64]:
+    """Number of the bin each value lies in, from 0; -1 for none."""
+    places = np.searchsorted(edges, values, side="right") - 1
+    places[values == edges[-1]] = len(edges) - 2
+    places[(values < edges[0]) | (values > edges[-1])] = -1
+    return places
+
+
+def _pair(
+    first: ArrayLike, second: ArrayLike, *names: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    a: NDArray[Any] = np.asarray(first, dtype=np.float64)
+    b: NDArray[Any] = np.asarray(second, dtype=np.float64)
+    if a.shape != b.shape:
+        raise ValueError(f"{names[0]} and {names[1]} must have one shape, got {a.shape}, {b.shape}")
+    return a.ravel(), b.ravel()

@@ -1,0 +1,321 @@
+"""Pictures, on the axes you give or on new ones (needs matplotlib, the extra ``plot``).
+
+Each function draws on `ax`, labels its axes with units and returns it. Colours are
+Okabe and Ito's, which colour-blind readers can tell apart, and lines differ in their
+dashes too, for print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fastemf.factorization import Factorization
+from fastemf.loss import sign_weights
+from fastemf.metrics import error_cdf
+from fastemf.validation import check_level
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "against_level",
+    "asymmetric_loss",
+    "convergence",
+    "error_boxes",
+    "error_distribution",
+    "histogram",
+    "phase_diagram",
+]
+
+# From low levels to high ones: blue, black in the middle, red.
+STYLES = (
+    ("#0072B2", "-"),
+    ("#56B4E9", "--"),
+    ("#000000", "-."),
+    ("#E69F00", (0, (5, 1))),
+    ("#D55E00", ":"),
+)
+MARKERS = "osD^v"
+
+
+def asymmetric_loss(omegas: Sequence[float] = (0.1, 0.5, 0.9), *, ax: Axes | None = None) -> Axes:
+    """The loss of a residual, ρ(r) = |ω − 1(r < 0)| r², at each level.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import plot
+    >>> ax = plot.asymmetric_loss([0.1, 0.5], ax=Figure().subplots())
+    >>> len(ax.lines)
+    2
+    """
+    ax = _axes(ax)
+    r = np.linspace(-2, 2, 401)
+    for omega, style in _styled([check_level(omega) for omega in omegas]):
+        ax.plot(r, sign_weights(r, omega) * r**2, label=f"ω = {omega:g}", **style)
+    ax.set_xlabel("residual r = observed − predicted (the data's unit)")
+    ax.set_ylabel("loss (squared unit)")
+    ax.legend(frameon=False)
+    return ax
+
+
+def convergence(
+    fits: Mapping[str, Factorization] | Factorization,
+    *,
+    unit: str = "the data's unit",
+    ax: Axes | None = None,
+) -> Axes:
+    """The objective after each accepted sweep, of one fit or of several with their labels.
+
+    Where the ridge follows the noise, it moves during the first sweeps and the objective
+    with it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import complete, plot
+    >>> fit = complete(np.outer([1.0, 2.0, 4.0], [3.0, 4.0]), omega=0.5, k=1, reg=0.01)
+    >>> ax = plot.convergence(fit, unit="ms", ax=Figure().subplots())
+    >>> ax.get_ylabel()
+    'objective F (ms squared)'
+    """
+    ax = _axes(ax)
+    named = {"": fits} if isinstance(fits, Factorization) else fits
+    for (label, fit), (_, style) in zip(named.items(), _styled(list(named)), strict=True):
+        accepted = [record for record in fit.history if record.accepted]
+        ax.plot(
+            [record.sweep for record in accepted],
+            [record.objective for record in accepted],
+            label=label,
+            **style,
+        )
+    ax.set_yscale("log")
+    ax.set_xlabel("sweep")
+    ax.set_ylabel(f"objective F ({unit} squared)")
+    if len(named) > 1:
+        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return ax
+
+
+def histogram(
+    values: ArrayLike, *, label: str, unit: str, bins: Any = 80, ax: Axes | None = None
+) -> Axes:
+    """How often values (data, residuals) occur, on a logarithmic axis that shows the tail.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import plot
+    >>> ax = plot.histogram([1, 1, 2], label="response time", unit="s", ax=Figure().subplots())
+    >>> ax.get_xlabel()
+    'response time (s)'
+    """
+    ax = _axes(ax)
+    sample = np.asarray(values, dtype=np.float64).ravel()
+    if sample.size == 0:
+        raise ValueError("values must not be empty")
+    share = np.full(sample.size, 1 / sample.size)
+    ax.hist(sample, bins=bins, weights=share, color=STYLES[0][0])
+    ax.set_yscale("log")
+    ax.set_xlabel(f"{label} ({unit})")
+    ax.set_ylabel("share of the cells per bar")
+    return ax
+
+
+def error_distribution(
+    errors: Mapping[float, ArrayLike], *, limit: float = 2.0, ax: Axes | None = None
+) -> Axes:
+    """Cumulative distribution of relative errors at each level, up to `limit`.
+
+    Parameters
+    ----------
+    errors
+        Level → relative errors (`fastemf.metrics.relative_errors`).
+    limit
+        Where the horizontal axis ends.
+    ax
+        Axes to draw on; new ones by default.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import plot
+    >>> ax = plot.error_distribution({0.1: [0.2, 0.4], 0.9: [0.9]}, ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['ω = 0.1', 'ω = 0.9']
+    """
+    ax = _axes(ax)
+    at = np.linspace(0, limit, 401)
+    for omega, style in _styled(list(errors)):
+        ax.plot(at, error_cdf(errors[omega], at), label=f"ω = {omega:g}", **style)
+    ax.set_xlim(0, limit)
+    ax.set_ylim(0, 1)
+    ax.set_xlabel("relative error |truth − predicted| / truth (no unit)")
+    ax.set_ylabel("share of the cells")
+    ax.legend(frameon=False, loc="lower right")
+    return ax
+
+
+def error_boxes(errors: Mapping[str, Mapping[float, ArrayLike]], *, ax: Axes | None = None) -> Axes:
+    """Relative errors by bin, a box per level: quartiles, median, whiskers from 5 to 95 %.
+
+    Parameters
+    ----------
+    errors
+        Label of a bin → level → relative errors.
+    ax
+        Axes to draw on; new ones by default.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import plot
+    >>> errors = {"0 to 1 s": {0.1: [0.1, 0.2], 0.9: [0.5, 0.9]}}
+    >>> ax = plot.error_boxes(errors, ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['0 to 1 s']
+    """
+    ax = _axes(ax)
+    levels = sorted({omega for bins in errors.values() for omega in bins})
+    width = 0.8 / len(levels)
+    for i, (omega, style) in enumerate(_styled(levels)):
+        here = [place for place, bins in enumerate(errors.values()) if omega in bins]
+        ax.boxplot(
+            [np.asarray(bins[omega]) for bins in errors.values() if omega in bins],
+            positions=[place + (i - (len(levels) - 1) / 2) * width for place in here],
+            widths=0.8 * width,
+            whis=(5, 95),
+            showfliers=False,
+            patch_artist=True,
+            manage_ticks=False,
+            boxprops={"facecolor": style["color"], "alpha": 0.35, "edgecolor": style["color"]},
+            medianprops={"color": "black", "lw": 2},
+            whiskerprops={"color": style["color"], "lw": 1.4},
+            capprops={"color": style["color"], "lw": 1.4},
+        )
+        ax.plot([], [], color=style["color"], lw=7, alpha=0.5, label=f"ω = {omega:g}")
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set_xticks(range(len(errors)), list(errors))
+    ax.set_xlim(-0.5, len(errors) - 0.5)
+    ax.set_xlabel("truth")
+    ax.set_ylabel("relative error (no unit)")
+    ax.legend(frameon=False, ncols=len(levels), loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    return ax
+
+
+def against_level(
+    curves: Mapping[str, ArrayLike],
+    omegas: Sequence[float],
+    *,
+    label: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """A measure of the fit against the level ω, one labelled curve each.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import plot
+    >>> ax = plot.against_level(
+    ...     {"0 to 0.3 s": [0.5, 0.8], "3.1 to 20 s": [0.4, 0.3]}, [0.1, 0.9],
+    ...     label="median relative error (no unit)", ax=Figure().subplots(),
+    ... )
+    >>> ax.get_xlabel()
+    'level ω'
+    """
+    ax = _axes(ax)
+    levels = [check_level(omega) for omega in omegas]
+    for (name, values), (_, style), marker in zip(
+        curves.items(), _styled(list(curves)), MARKERS * len(curves), strict=False
+    ):
+        ax.plot(levels, np.asarray(values), marker=marker, label=name, **style)
+    if min(levels) < 0.1 or max(levels) > 0.9:
+        ax.set_xscale("logit")
+        ax.minorticks_off()
+    ax.set_xticks(levels, [f"{omega:g}" for omega in levels])
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("level ω")
+    ax.set_ylabel(label)
+    if len(curves) > 1:
+        ax.legend(frameon=False)
+    return ax
+
+
+def phase_diagram(
+    shares: ArrayLike,
+    ratios: Sequence[float],
+    omegas: Sequence[float],
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Share of problems recovered, by measurements per degree of freedom and by level.
+
+    Parameters
+    ----------
+    shares
+        One number in [0, 1] for every (ratio, level).
+    ratios
+        Measurements over degrees of freedom, from below.
+    omegas
+        Levels, from the left.
+    ax
+        Axes to draw on; new ones by default.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import plot
+    >>> ax = plot.phase_diagram([[0.2], [1.0]], [1.25, 3.0], [0.5], ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.texts]
+    ['0.2', '1']
+    """
+    ax = _axes(ax)
+    values = np.asarray(shares, dtype=np.float64)
+    if values.shape != (len(ratios), len(omegas)):
+        raise ValueError(
+            f"shares must have one row per ratio and one column per level, "
+            f"({len(ratios)}, {len(omegas)}), got {values.shape}"
+        )
+    ax.grid(visible=False)
+    image = ax.imshow(values, origin="lower", aspect="auto", vmin=0, vmax=1, cmap="viridis")
+    for (i, j), value in np.ndenumerate(values):
+        colour = "black" if value > 0.6 else "white"
+        ax.text(j, i, f"{value:.2g}", ha="center", va="center", color=colour, fontsize=9)
+    ax.set_xticks(range(len(omegas)), [f"{omega:g}" for omega in omegas])
+    ax.set_yticks(range(len(ratios)), [f"{ratio:g}" for ratio in ratios])
+    ax.set_xlabel("level ω")
+    ax.set_ylabel("measurements / degrees of freedom")
+    ax.figure.colorbar(image, ax=ax, label="share recovered")
+    return ax
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is None:
+        try:
+            import matplotlib.pyplot as plt
+        except ModuleNotFoundError:
+            raise ModuleNotFoundError(
+                "plots need matplotlib: pip install 'fastemf[plot]'"
+            ) from None
+        ax = plt.subplots(layout="constrained")[1]
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="0.9", lw=0.8)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def _styled(keys: Sequence[Any]) -> list[tuple[Any, dict[str, Any]]]:
+    """Each key with a colour and dashes, spread over the palette from its first to its last."""
+    count, last = len(keys), len(STYLES) - 1
+    styled = []
+    for i, key in enumerate(keys):
+        place = round(i * last / (count - 1)) if 1 < count <= len(STYLES) else i % len(STYLES)
+        colour, dashes = STYLES[place]
+        styled.append((key, {"color": colour, "ls": dashes, "lw": 2}))
+    return styled

@@ -1,0 +1,103 @@
+"""Every picture shows something, and its axes say what."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+
+from fastemf import complete, plot
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+SAMPLE = np.random.default_rng(0).gamma(1.0, size=200)
+FIT = complete(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]) + 0.1, 0.3, 1, reg=0.1)
+LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+PICTURES = {
+    "loss": (lambda ax: plot.asymmetric_loss(LEVELS, ax=ax), "unit"),
+    "convergence": (lambda ax: plot.convergence(FIT, unit="ms", ax=ax), "ms squared"),
+    "several": (lambda ax: plot.convergence({"a": FIT, "b": FIT}, unit="s", ax=ax), "s squared"),
+    "histogram": (lambda ax: plot.histogram(SAMPLE, label="time", unit="s", ax=ax), "time (s)"),
+    "distribution": (
+        lambda ax: plot.error_distribution(dict.fromkeys(LEVELS, SAMPLE), ax=ax), "no unit",
+    ),
+    "boxes": (
+        lambda ax: plot.error_boxes({"a": {0.1: SAMPLE}, "b": {0.1: SAMPLE}}, ax=ax), "no unit",
+    ),
+    "level": (
+        lambda ax: plot.against_level({"a": LEVELS, "b": SAMPLE[:5]}, LEVELS, label="x (s)", ax=ax),
+        "x (s)",
+    ),
+    "extreme levels": (
+        lambda ax: plot.against_level({"a": [1, 2]}, [0.01, 0.99], label="x (s)", ax=ax), "x (s)",
+    ),
+    "phase": (lambda ax: plot.phase_diagram(np.eye(2), [1, 2], [0.1, 0.5], ax=ax), "level ω"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_not_blank_and_are_labelled(name):
+    draw, words = PICTURES[name]
+    ax = Figure(layout="constrained").subplots()
+    canvas = FigureCanvasAgg(ax.figure)
+    canvas.draw()
+    empty = np.asarray(canvas.buffer_rgba()).copy()
+    assert draw(ax) is ax
+    canvas.draw()
+    assert (np.asarray(canvas.buffer_rgba()) != empty).any(axis=2).mean() > 0.01
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+    assert words in ax.get_xlabel() + ax.get_ylabel()
+
+
+def test_levels_differ_in_colour_and_in_dashes():
+    ax = plot.error_distribution(dict.fromkeys(LEVELS, SAMPLE), ax=Figure().subplots())
+    assert len({line.get_color() for line in ax.lines}) == len(LEVELS)
+    assert len({line.get_linestyle() for line in ax.lines}) >= 4
+
+
+def test_the_curves_are_the_data():
+    ax = plot.error_distribution({0.5: [0.5, 1.0, 1.0, 9.0]}, limit=1.0, ax=Figure().subplots())
+    x, y = ax.lines[0].get_data()
+    assert y[x < 0.5].max() == 0
+    assert y[-1] == 0.75
+    ax = plot.asymmetric_loss([0.1], ax=Figure().subplots())
+    r, loss = ax.lines[0].get_data()
+    np.testing.assert_allclose(loss[[0, -1]], [0.9 * 4, 0.1 * 4])
+    assert (r[0], r[-1]) == (-2, 2)
+
+
+def test_new_axes_where_none_are_given():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.switch_backend("Agg")
+    ax = plot.asymmetric_loss()
+    assert ax.figure in map(plt.figure, plt.get_fignums())
+    plt.close(ax.figure)
+
+
+def test_without_matplotlib_the_extra_is_named(monkeypatch):
+    original = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ModuleNotFoundError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fastemf\[plot\]'"):
+        plot.asymmetric_loss()
+
+
+def test_bad_input():
+    ax = Figure().subplots()
+    with pytest.raises(ValueError, match="values must not be empty"):
+        plot.histogram([], label="time", unit="s", ax=ax)
+    with pytest.raises(ValueError, match=r"shares must have .* \(1, 2\), got \(2, 2\)"):
+        plot.phase_diagram(np.eye(2), [1.0], [0.1, 0.5], ax=ax)
+    with pytest.raises(ValueError, match="omega must lie strictly between 0 and 1"):
+        plot.asymmetric_loss([1.5], ax=ax)
