@@ -72,9 +72,9 @@ def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
     )
     found = found._replace(rows=rows, cols=cols)
     _check_values(found, dtype)
+    with np.errstate(over="ignore"):  # to infinity, which is refused
+        found = found._replace(weights=_writeable(found.weights if v is None else v, dtype))
     if v is not None:
-        with np.errstate(over="ignore"):  # to infinity, which is refused
-            found = found._replace(weights=_writeable(v, dtype))
         _check_weights(found, v)
     return found._replace(values=_writeable(found.values, dtype))
 

@@ -257,6 +257,7 @@ def test_number_types(form, dtype):
     }[form]
     observed = observe(R)
     assert observed.dtype == (np.float32 if dtype in ("f4", ">f4") else np.float64)
+    assert observed.by_row.weights.dtype == observed.by_col.weights.dtype == observed.dtype
     assert observed.dtype.isnative
     cells = [(a, b) for a in range(2) for b in range(3)]
     assert_holds(observed, (2, 3), [(a, b, float(data[a, b])) for a, b in cells])
