@@ -72,6 +72,24 @@ class Observations:
             total += float(np.sum(squares * v[part] if v.size else squares))
         return float(np.sqrt(total / self.mass))
 
+    def subset(self, mask: NDArray[np.bool_]) -> Observations:
+        """The observations where `mask`, in the order of ``by_row``, is true.
+
+        Same shape, types, weights and order: the same bits as observing those entries alone.
+        """
+        if mask.shape != (self.size,) or not mask.any():
+            raise ValueError(
+                f"mask must keep at least one of the {self.size} observations, one bool each"
+            )
+        row, col = self.by_row, self.by_col
+        # Entries of one cell are in the same order on both sides, so sorting each side by
+        # column, then row, lays one beside the other.
+        on_row = np.argsort(row.indices, kind="stable")
+        on_col = np.lexsort((col.indices, col.keys))
+        of_col = np.empty_like(mask)
+        of_col[on_col] = mask[on_row]
+        return Observations(self.shape, _kept(row, mask), _kept(col, of_col))
+
 
 def observe(R: Any, *, weights: Any = None, shape: Any = None, n_threads: int = 1) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
@@ -124,6 +142,13 @@ def _side(
     if weights.size:
         side.mass[:] = np.bincount(side.keys, weights=weights, minlength=side.mass.size)
     return side
+
+
+def _kept(side: Side, mask: NDArray[np.bool_]) -> Side:
+    indptr = np.zeros_like(side.indptr)
+    np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
+    weights = side.weights[mask] if side.weights.size else side.weights
+    return _side(indptr, side.indices[mask], side.values[mask], weights)
 
 
 def _grouped(
