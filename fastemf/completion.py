@@ -9,6 +9,7 @@ import numpy as np
 
 from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
+from fastemf.hold_out import hold_out
 from fastemf.initialise import starting_factors
 from fastemf.loss import expectile
 from fastemf.observations import Observations, observe
@@ -40,6 +41,8 @@ NOISE_FACTOR_INTERCEPTS = 0.1
 CG_RANK = 64
 CG_STEPS = 3
 
+PATIENCE = 10  # sweeps: a restart of the momentum costs a few
+
 
 def complete(
     R: Any,
@@ -58,6 +61,8 @@ def complete(
     anneal: bool = True,
     orthogonalize: bool = False,
     solver: str = "auto",
+    validation: Any = None,
+    patience: int | None = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
     callback: Callable[[SweepRecord], Any] | None = None,
@@ -120,8 +125,18 @@ def complete(
         Newton's method. ``"cg"``: a few steps of conjugate gradients towards it, which
         lower the objective too but cost k instead of k² per observation; needs a ridge.
         ``"auto"``: cg from k = 64 on where there is a ridge, else exact.
+    validation
+        Entries to hold out and judge the sweeps by: a share in (0, 1) of the cells
+        observed, drawn at random (repeated observations of a cell together), or entries in
+        any form `R` takes and of its shape. They are not fitted: a row that occurs only there
+        is unseen. Each record's ``validation_loss`` is their expectile loss, and the fit
+        returned is that of the sweep where this was lowest.
+    patience
+        With `validation`, stop after this many sweeps without a lower validation loss; the
+        default is 10.
     random_state
-        Seed or numpy Generator for the start. Same seed, same bits, for any n_jobs.
+        Seed or numpy Generator for the held-out share and the start. Same seed, same bits,
+        for any n_jobs.
     n_jobs
         Threads; -1 for all.
     callback
@@ -136,7 +151,7 @@ def complete(
     Warns
     -----
     ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+        When `max_iter` sweeps neither reached `tol` nor exhausted `patience`.
     UserWarning
         For rows or columns without observations, and with ``reg=0`` for those with
         fewer than k; once each, with their number.
@@ -181,6 +196,7 @@ def complete(
             'solver="cg" needs a ridge, got reg=0: rows with few observations have no single '
             "minimum without one"
         )
+    patience = _check_patience(patience, validation)
     rng = check_rng(random_state)
     n_threads = count_threads(n_jobs)
     if callback is not None and not callable(callback):
@@ -188,6 +204,9 @@ def complete(
     check_flag(progress, "progress")
 
     observations = observe(R, weights=weights, shape=shape, n_threads=n_threads)
+    held_out = None
+    if validation is not None:
+        observations, held_out = hold_out(observations, validation, rng)
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
@@ -218,6 +237,11 @@ def complete(
     end = alternate(
         engine, (X, Y), schedule, tol=tol, max_iter=max_iter, momentum=momentum,
         orthogonalize=orthogonalize, callback=callback, progress=progress,
+        held_out=None if held_out is None else CompletionEngine(
+            held_out, omega, level=level, scale=engine.spread, count_scaled=True,
+            n_threads=n_threads,
+        ),
+        patience=patience,
     )  # fmt: skip
     return Factorization(
         X=np.ascontiguousarray(end.X[:, :k]),
@@ -235,6 +259,14 @@ def complete(
         unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
         unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
     )
+
+
+def _check_patience(patience: Any, validation: Any) -> int:
+    if patience is None:
+        return PATIENCE
+    if validation is None:
+        raise ValueError(f"patience needs validation, got patience={patience!r} without it")
+    return check_integer(patience, "patience", minimum=1)
 
 
 def _noise_ridge(

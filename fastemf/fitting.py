@@ -27,10 +27,12 @@ def alternate(
     orthogonalize: bool,
     callback: Callable[[SweepRecord], Any] | None,
     progress: bool,
+    held_out: Engine | None = None,
+    patience: int = 0,
 ) -> Outcome:
     """Run the alternation from `start`; warns where the sweeps allowed were too few."""
     with reporting(callback, max_iter, progress) as report:
-        loop = Alternation(tol, max_iter, momentum, orthogonalize, report)
+        loop = Alternation(tol, max_iter, momentum, orthogonalize, report, held_out, patience)
         end = loop.run(engine, *start, schedule)
     if not (end.converged or end.stopped):
         warn(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.observations import Observations, observe
 from fastemf.validation import check_choice, check_integer, check_number, check_rng
 
-__all__ = ["Split", "cells", "folds", "held_out", "split"]
+__all__ = ["Split", "cells", "folds", "hold_out", "split"]
 
 
 class Split(NamedTuple):
@@ -97,17 +97,30 @@ def cells(
     return found, of_cell
 
 
-def held_out(
-    observed: Observations, share: float, rng: np.random.Generator, name: str
-) -> NDArray[np.bool_]:
-    """Which observations to judge by: those of a random share of the cells, at least one."""
+def hold_out(
+    observed: Observations, validation: Any, rng: np.random.Generator
+) -> tuple[Observations, Observations]:
+    """What to fit, and what to judge by: a share of the cells observed, or entries given."""
+    if not isinstance(validation, numbers.Real):
+        shape = observed.shape if isinstance(validation, tuple) else None
+        given = observe(validation, shape=shape)
+        if given.shape != observed.shape:
+            raise ValueError(
+                f"validation must have the shape of R, {observed.shape}, got {given.shape}"
+            )
+        return observed, given.astype(observed.dtype)
+    if not 0 < check_number(validation, "validation") < 1:
+        raise ValueError(
+            f"validation must be a share in (0, 1) of the cells, or entries, got {validation!r}"
+        )
     found, of_cell = cells(observed)
     if found.size < 2:
-        raise ValueError(f"{name} needs at least two cells observed, got {found.size}")
+        raise ValueError(f"validation needs at least two cells observed, got {found.size}")
+    size = min(max(1, round(float(validation) * found.size)), found.size - 1)
     chosen = np.zeros(found.size, bool)
-    size = min(max(1, round(share * found.size)), found.size - 1)
     chosen[rng.choice(found.size, size, replace=False)] = True
-    return chosen[of_cell]
+    mask = chosen[of_cell]
+    return observed.subset(~mask), observed.subset(mask)
 
 
 def folds(observed: Observations, count: int, rng: np.random.Generator) -> NDArray[np.int64]:

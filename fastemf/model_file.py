@@ -24,7 +24,7 @@ from fastemf.records import SweepRecord
 
 __all__ = ["VERSION", "ModelFileError", "read", "write"]
 
-VERSION = 1
+VERSION = 2
 
 SCALARS = {
     "omega": float,
@@ -109,7 +109,8 @@ def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         raise _MalformedError("truncated, damaged, or another kind of file") from error
 
 
-def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _header(arrays: dict[str, NDArray[Any]]) -> tuple[int, dict[str, Any]]:
+    """The file's version and the rest of its header."""
     if "header" not in arrays:
         raise _MalformedError("it is an .npz file without a header")
     try:
@@ -123,11 +124,11 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise _MalformedError(
             f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
         )
-    return header
+    return version, header
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    header = _header(arrays)
+    version, header = _header(arrays)
     needed = {"header", "history", *FACTORS, *UNSEEN}
     _check_keys(header.keys(), {"history_fields", "intercepts", *SCALARS}, "header field")
     with_intercepts = header["intercepts"]
@@ -161,9 +162,14 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         _require(right, f"{UNSEEN[i]} must hold indices below {n}")
 
     history = arrays["history"]
-    right = header["history_fields"] == list(HISTORY) and history.dtype == np.float64
-    _require(right and history.shape[1:] == (len(HISTORY),), "history must have its columns")
-    _require(bool(np.isfinite(history).all()), "history must be finite")
+    columns = [name for name in HISTORY if version > 1 or name != "validation_loss"]
+    right = header["history_fields"] == columns and history.dtype == np.float64
+    _require(right and history.shape[1:] == (len(columns),), "history must have its columns")
+    if version == 1:
+        history = np.column_stack([history, np.full(history.shape[0], np.nan)])
+    finite = np.isfinite(history)
+    finite[:, -1] |= np.isnan(history[:, -1])  # validation_loss, where nothing was held out
+    _require(bool(finite.all()), "history must be finite")
     kinds = HISTORY.values()
     records = tuple(
         SweepRecord(*(kind(value) for kind, value in zip(kinds, row, strict=True)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,16 @@ class Observations:
             squares = np.square(self.by_row.values[part].astype(np.float64) - level)
             total += float(np.sum(squares * v[part] if v.size else squares))
         return float(np.sqrt(total / self.mass))
+
+    def astype(self, dtype: np.dtype[Any]) -> Observations:
+        """The same observations in another float type."""
+        if dtype == self.dtype:
+            return self
+        row, col = (
+            replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
+            for side in (self.by_row, self.by_col)
+        )
+        return Observations(self.shape, row, col)
 
     def subset(self, mask: NDArray[np.bool_]) -> Observations:
         """The observations where `mask`, in the order of ``by_row``, is true.

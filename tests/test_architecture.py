@@ -22,7 +22,7 @@ ALLOWED = {
     "alternation": {"records", "ridge"},
     "cli": {"__init__", "demo", "experiments.reproduce"},
     "completion": {
-        "factorization", "initialise", "loss", "observations", "fitting",
+        "factorization", "hold_out", "initialise", "loss", "observations", "fitting",
         "records", "ridge", "sweep", "threads", "validation", "warn",
     },
     "datasets": {"hold_out", "matrix_files", "validation", "warn"},

@@ -5,13 +5,20 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fastemf.hold_out import cells, folds, held_out
+from fastemf.hold_out import cells, folds, hold_out
 from fastemf.observations import observe
 
 RNG = np.random.default_rng(3)
 ROWS, COLS = RNG.integers(7, size=60), RNG.integers(5, size=60)
 OBSERVED = observe((ROWS, COLS, np.arange(60.0)))
-OF_ENTRY = list(zip(OBSERVED.by_row.keys.tolist(), OBSERVED.by_row.indices.tolist(), strict=True))
+
+
+def pairs(observed):
+    side = observed.by_row
+    return list(zip(side.keys.tolist(), side.indices.tolist(), strict=True))
+
+
+OF_ENTRY = pairs(OBSERVED)
 CELLS = len(set(OF_ENTRY))
 assert CELLS < 60  # or there are no repeats
 
@@ -37,11 +44,19 @@ def test_folds_partition_the_cells_evenly(count, seed):
     ("share", "size"), [(0.25, round(0.25 * CELLS)), (1e-9, 1), (0.999, CELLS - 1)]
 )
 def test_a_share_is_of_the_cells_and_both_parts_have_one(share, size):
-    out = held_out(OBSERVED, share, np.random.default_rng(0), "validation")
-    outside = {cell for cell, is_out in zip(OF_ENTRY, out, strict=True) if is_out}
-    inside = {cell for cell, is_out in zip(OF_ENTRY, out, strict=True) if not is_out}
-    assert len(outside) == size
-    assert not inside & outside
+    parts = [pairs(part) for part in hold_out(OBSERVED, share, np.random.default_rng(0))]
+    assert len(set(parts[1])) == size
+    assert not set(parts[0]) & set(parts[1])
+    assert sorted(parts[0] + parts[1]) == sorted(OF_ENTRY)
+
+
+def test_given_entries_leave_the_rest_alone():
+    given = np.full((7, 5), np.nan, np.float32)
+    given[3, 2] = 4.0
+    fitted, judged = hold_out(OBSERVED, given, np.random.default_rng(0))
+    assert fitted is OBSERVED
+    assert pairs(judged) == [(3, 2)]
+    assert judged.dtype == OBSERVED.dtype
 
 
 def test_too_few_cells():
@@ -52,4 +67,4 @@ def test_too_few_cells():
         folds(OBSERVED, CELLS + 1, rng)
     alone = observe(([0, 0], [0, 0], [1.0, 2.0]))
     with pytest.raises(ValueError, match="validation needs at least two cells observed, got 1"):
-        held_out(alone, 0.5, rng, "validation")
+        hold_out(alone, 0.5, rng)
