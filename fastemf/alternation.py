@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastemf.records import HalfSweep, Ridge, SweepRecord
 from fastemf.ridge import RidgeSchedule
 
-__all__ = ["Alternation", "Engine", "Outcome"]
+__all__ = ["Alternation", "Engine", "Outcome", "Point", "State"]
 
 PLAIN_SWEEPS = 3  # before momentum has a direction worth following
 
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Point:
+class Point:
     """An iterate with the parts of its objective, which may be asked for at any ridge."""
 
     X: NDArray[Any]
@@ -67,16 +67,20 @@ class _Point:
 
 
 @dataclass
-class _State:
-    """All that the loop remembers from one sweep to the next, but for the ridge's schedule."""
+class State:
+    """All that the loop remembers from one sweep to the next, but for the ridge's schedule.
 
-    point: _Point
+    A loop that takes it up again goes on to the same bits.
+    """
+
+    point: Point
     previous: NDArray[Any]  # X before the last accepted sweep
     accepted_since: int = 0  # the start or the last restart
     remaining: float = 1.0  # F after over F before, in the last accepted sweep
     restarts: int = 0
-    best: _Point | None = None  # by the loss of what is held out, if anything is
+    best: Point | None = None  # by the loss of what is held out, if anything is
     best_sweep: int = 0
+    converged: bool = False
     history: list[SweepRecord] = field(default_factory=list)
 
 
@@ -86,6 +90,7 @@ class Alternation:
 
     `held_out` evaluates the iterates on observations that are not fitted. After `patience`
     sweeps without a lower loss there, the loop ends; in any case it ends at its best iterate.
+    `keep` is shown the state after every sweep, and told whether it was the last.
     """
 
     tol: float
@@ -95,11 +100,18 @@ class Alternation:
     callback: Callable[[SweepRecord], Any]
     held_out: Engine | None = None
     patience: int = 0
+    keep: Callable[[State, bool], None] | None = None
 
-    def run(
+    def start(
         self, engine: Engine, X: NDArray[Any], Y: NDArray[Any], schedule: RidgeSchedule
-    ) -> Outcome:
-        """Alternate from (X, Y) until F falls by less than `tol` per sweep.
+    ) -> State:
+        """The state before the first sweep."""
+        point = self._point(engine, X, Y, schedule.ridge, engine.evaluate(X, Y))
+        schedule.begin(X, Y, point.rms)
+        return State(point, previous=X)
+
+    def run(self, engine: Engine, state: State, schedule: RidgeSchedule) -> Outcome:
+        """Alternate from a state until F falls by less than `tol` per sweep.
 
         1. Extrapolate X along its last change (momentum; β = 0 for a plain sweep).
         2. Y ← argmin F(X, ·), then X ← argmin F(·, Y), at one ridge.
@@ -107,14 +119,13 @@ class Alternation:
         4. Record; let the ridge move; stop when it has settled and F has too, or when
            what is held out has not been fitted better for too long.
         """
-        start = self._point(engine, X, Y, schedule.ridge, engine.evaluate(X, Y))
-        schedule.begin(X, Y, start.rms)
-        state = _State(start, previous=X)
         history = state.history
-        converged = stopped = False
-        while not (converged or stopped) and len(history) < self.max_iter:
+        stopped = False
+        while not (state.converged or stopped) and len(history) < self.max_iter:
             began = time.perf_counter()
             point, ridge = state.point, schedule.ridge
+            if self.orthogonalize and history:
+                point = replace(point, X=engine.orthonormal(point.X))
             before = point.loss + engine.penalty(point.X, point.Y, ridge)
 
             beta = 0.0
@@ -167,28 +178,31 @@ class Alternation:
                 settled = schedule.settled
                 schedule.advance(following.rms)
                 # Residuals that are rounding only would go up and down for ever.
-                converged = settled and (decrease <= self.tol or following.rms <= engine.rounding)
+                state.converged = settled and (
+                    decrease <= self.tol or following.rms <= engine.rounding
+                )
             else:
                 state.accepted_since = 0
             if self.held_out is not None:
                 if state.best is None or state.point.validation_loss < state.best.validation_loss:
                     state.best, state.best_sweep = state.point, record.sweep
-                converged = converged or record.sweep - state.best_sweep >= self.patience
-            if self.orthogonalize and not (converged or stopped or len(history) == self.max_iter):
-                state.point = replace(state.point, X=engine.orthonormal(state.point.X))
+                state.converged |= record.sweep - state.best_sweep >= self.patience
+            if self.keep is not None:
+                last = state.converged or stopped or len(history) == self.max_iter
+                self.keep(state, last)
 
         end = state.point if state.best is None else state.best
-        return Outcome(end.X, end.Y, end.ridge, tuple(history), converged, stopped)
+        return Outcome(end.X, end.Y, end.ridge, tuple(history), state.converged, stopped)
 
     @staticmethod
     def _point(
         engine: Engine, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge, half: HalfSweep
-    ) -> _Point:
+    ) -> Point:
         rms = float(np.sqrt((half.above + half.below) / engine.mass))
-        return _Point(X, Y, ridge, _loss(engine, half), rms)
+        return Point(X, Y, ridge, _loss(engine, half), rms)
 
     @staticmethod
-    def _judged(point: _Point, judge: Engine) -> _Point:
+    def _judged(point: Point, judge: Engine) -> Point:
         """The point with its loss per summed weight on what is held out."""
         half = judge.evaluate(point.X, point.Y)
         return replace(point, validation_loss=_loss(judge, half) / judge.mass)

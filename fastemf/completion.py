@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastemf.checkpoint import Checkpoint
 from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
 from fastemf.hold_out import hold_out
@@ -67,6 +70,9 @@ def complete(
     n_jobs: int | None = -1,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = False,
 ) -> Factorization:
     """Fit a low-rank matrix to the observed entries of `R` under the expectile loss.
 
@@ -143,10 +149,25 @@ def complete(
         Called with each sweep's `SweepRecord`; a true return value stops the fit.
     progress
         Show a progress bar on standard error.
+    checkpoint
+        File to keep the state of the fit in, written atomically. It stays when the fit is done.
+    checkpoint_every
+        Sweeps between two writings of it.
+    resume
+        Go on from `checkpoint`, to the same bits as if there had been no interruption; where
+        the file does not exist yet, begin. Data and settings must be those it was made with,
+        but for `max_iter`, `n_jobs`, `callback` and `progress`.
 
     Returns
     -------
     Factorization
+
+    Raises
+    ------
+    fastemf.CheckpointError
+        A `ValueError`: the checkpoint is damaged, or of other data or settings.
+    FileExistsError
+        `checkpoint` exists and ``resume=False``.
 
     Warns
     -----
@@ -202,6 +223,9 @@ def complete(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
+    checkpoint_every = check_integer(checkpoint_every, "checkpoint_every", minimum=1)
+    if check_flag(resume, "resume") and checkpoint is None:
+        raise ValueError("resume=True needs checkpoint, the file to go on from")
 
     observations = observe(R, weights=weights, shape=shape, n_threads=n_threads)
     held_out = None
@@ -222,7 +246,21 @@ def complete(
         n_threads=n_threads,
         steps=CG_STEPS if solver == "cg" or (solver == "auto" and reg != 0 and k >= CG_RANK) else 0,
     )
-    X, Y = starting_factors(init, engine, observations, k, level, rng, n_threads)
+
+    def start() -> tuple[NDArray[Any], NDArray[Any]]:
+        return starting_factors(init, engine, observations, k, level, rng, n_threads)
+
+    kept = None
+    if checkpoint is not None:
+        settings = {
+            "omega": omega, "k": k, "reg": reg, "reg_scaling": reg_scaling,
+            "intercepts": intercepts, "tol": tol, "momentum": momentum, "anneal": anneal,
+            "orthogonalize": orthogonalize, "solver": solver, "patience": patience,
+            "init": init if isinstance(init, str) else "given",
+            "random_state": random_state if type(random_state) is int else None,
+        }  # fmt: skip
+        digests = [part.digest() for part in (observations, held_out) if part is not None]
+        kept = Checkpoint(checkpoint, checkpoint_every, resume, {"data": digests} | settings)
 
     schedule: RidgeSchedule
     if reg == "auto":
@@ -235,13 +273,14 @@ def complete(
         schedule = FixedRidge(reg, omega)
 
     end = alternate(
-        engine, (X, Y), schedule, tol=tol, max_iter=max_iter, momentum=momentum,
+        engine, start, schedule, tol=tol, max_iter=max_iter, momentum=momentum,
         orthogonalize=orthogonalize, callback=callback, progress=progress,
         held_out=None if held_out is None else CompletionEngine(
             held_out, omega, level=level, scale=engine.spread, count_scaled=True,
             n_threads=n_threads,
         ),
         patience=patience,
+        checkpoint=kept,
     )  # fmt: skip
     return Factorization(
         X=np.ascontiguousarray(end.X[:, :k]),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 import zipfile
 import zlib
 from dataclasses import astuple, fields
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.records import SweepRecord
+from fastemf.whole_file import replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write"]
 
@@ -57,24 +57,8 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     # As bytes, so that no string dtype is involved.
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
 
-    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
-    if target.is_dir():
-        raise IsADirectoryError(f"cannot save a model to {os.fspath(path)}: it is a folder")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot save a model to {os.fspath(path)}: there is no such folder"
-        )
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, target)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with replacing(path, "a model") as file:
+        np.savez(file, **arrays)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -193,10 +177,3 @@ def _check_keys(found: Any, wanted: set[str], what: str) -> None:
 def _require(right: bool, rule: str) -> None:
     if not right:
         raise _MalformedError(rule)
-
-
-def _umask() -> int:
-    """Read the process's umask, which takes setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +64,14 @@ class Observations:
     def mass(self) -> float:
         """Summed weights: the number of observations where there are none."""
         return float(np.sum(self.by_row.mass))
+
+    def digest(self) -> str:
+        """A fingerprint of the entries, their order included."""
+        side = self.by_row
+        found = hashlib.blake2b(repr((self.shape, side.values.dtype.str)).encode(), digest_size=16)
+        for array in (side.indptr, side.indices, side.values, side.weights):
+            found.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return found.hexdigest()
 
     def rms(self, level: float = 0.0) -> float:
         """Root mean square of the values around a level, in float64."""
