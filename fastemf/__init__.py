@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastemf import metrics as metrics
     from fastemf import operators as operators
     from fastemf import plot as plot
+    from fastemf.checkpoint import CheckpointError as CheckpointError
     from fastemf.completion import complete as complete
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
@@ -41,6 +42,7 @@ _HOME = {
     "Factorization": "factorization",
     "load": "factorization",
     "ModelFileError": "model_file",
+    "CheckpointError": "checkpoint",
     "SweepRecord": "records",
     "ConvergenceWarning": "warn",
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastemf.checkpoint import Checkpoint
 from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
+from fastemf.hold_out import hold_out
 from fastemf.initialise import starting_factors
 from fastemf.loss import expectile
 from fastemf.observations import Observations, observe
@@ -40,6 +44,8 @@ NOISE_FACTOR_INTERCEPTS = 0.1
 CG_RANK = 64
 CG_STEPS = 3
 
+PATIENCE = 10  # sweeps: a restart of the momentum costs a few
+
 
 def complete(
     R: Any,
@@ -58,10 +64,15 @@ def complete(
     anneal: bool = True,
     orthogonalize: bool = False,
     solver: str = "auto",
+    validation: Any = None,
+    patience: int | None = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = False,
 ) -> Factorization:
     """Fit a low-rank matrix to the observed entries of `R` under the expectile loss.
 
@@ -120,23 +131,48 @@ def complete(
         Newton's method. ``"cg"``: a few steps of conjugate gradients towards it, which
         lower the objective too but cost k instead of k² per observation; needs a ridge.
         ``"auto"``: cg from k = 64 on where there is a ridge, else exact.
+    validation
+        Entries to hold out and judge the sweeps by: a share in (0, 1) of the cells
+        observed, drawn at random (repeated observations of a cell together), or entries in
+        any form `R` takes and of its shape. They are not fitted: a row that occurs only there
+        is unseen. Each record's ``validation_loss`` is their expectile loss, and the fit
+        returned is that of the sweep where this was lowest.
+    patience
+        With `validation`, stop after this many sweeps without a lower validation loss; the
+        default is 10.
     random_state
-        Seed or numpy Generator for the start. Same seed, same bits, for any n_jobs.
+        Seed or numpy Generator for the held-out share and the start. Same seed, same bits,
+        for any n_jobs.
     n_jobs
         Threads; -1 for all.
     callback
         Called with each sweep's `SweepRecord`; a true return value stops the fit.
     progress
         Show a progress bar on standard error.
+    checkpoint
+        File to keep the state of the fit in, written atomically. It stays when the fit is done.
+    checkpoint_every
+        Sweeps between two writings of it.
+    resume
+        Go on from `checkpoint`, to the same bits as if there had been no interruption; where
+        the file does not exist yet, begin. Data and settings must be those it was made with,
+        but for `max_iter`, `n_jobs`, `callback` and `progress`.
 
     Returns
     -------
     Factorization
 
+    Raises
+    ------
+    fastemf.CheckpointError
+        A `ValueError`: the checkpoint is damaged, or of other data or settings.
+    FileExistsError
+        `checkpoint` exists and ``resume=False``.
+
     Warns
     -----
     ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+        When `max_iter` sweeps neither reached `tol` nor exhausted `patience`.
     UserWarning
         For rows or columns without observations, and with ``reg=0`` for those with
         fewer than k; once each, with their number.
@@ -181,13 +217,20 @@ def complete(
             'solver="cg" needs a ridge, got reg=0: rows with few observations have no single '
             "minimum without one"
         )
+    patience = _check_patience(patience, validation)
     rng = check_rng(random_state)
     n_threads = count_threads(n_jobs)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
+    checkpoint_every = check_integer(checkpoint_every, "checkpoint_every", minimum=1)
+    if check_flag(resume, "resume") and checkpoint is None:
+        raise ValueError("resume=True needs checkpoint, the file to go on from")
 
     observations = observe(R, weights=weights, shape=shape, n_threads=n_threads)
+    held_out = None
+    if validation is not None:
+        observations, held_out = hold_out(observations, validation, rng)
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
@@ -203,7 +246,21 @@ def complete(
         n_threads=n_threads,
         steps=CG_STEPS if solver == "cg" or (solver == "auto" and reg != 0 and k >= CG_RANK) else 0,
     )
-    X, Y = starting_factors(init, engine, observations, k, level, rng, n_threads)
+
+    def start() -> tuple[NDArray[Any], NDArray[Any]]:
+        return starting_factors(init, engine, observations, k, level, rng, n_threads)
+
+    kept = None
+    if checkpoint is not None:
+        settings = {
+            "omega": omega, "k": k, "reg": reg, "reg_scaling": reg_scaling,
+            "intercepts": intercepts, "tol": tol, "momentum": momentum, "anneal": anneal,
+            "orthogonalize": orthogonalize, "solver": solver, "patience": patience,
+            "init": init if isinstance(init, str) else "given",
+            "random_state": random_state if type(random_state) is int else None,
+        }  # fmt: skip
+        digests = [part.digest() for part in (observations, held_out) if part is not None]
+        kept = Checkpoint(checkpoint, checkpoint_every, resume, {"data": digests} | settings)
 
     schedule: RidgeSchedule
     if reg == "auto":
@@ -216,8 +273,14 @@ def complete(
         schedule = FixedRidge(reg, omega)
 
     end = alternate(
-        engine, (X, Y), schedule, tol=tol, max_iter=max_iter, momentum=momentum,
+        engine, start, schedule, tol=tol, max_iter=max_iter, momentum=momentum,
         orthogonalize=orthogonalize, callback=callback, progress=progress,
+        held_out=None if held_out is None else CompletionEngine(
+            held_out, omega, level=level, scale=engine.spread, count_scaled=True,
+            n_threads=n_threads,
+        ),
+        patience=patience,
+        checkpoint=kept,
     )  # fmt: skip
     return Factorization(
         X=np.ascontiguousarray(end.X[:, :k]),
@@ -235,6 +298,14 @@ def complete(
         unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
         unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
     )
+
+
+def _check_patience(patience: Any, validation: Any) -> int:
+    if patience is None:
+        return PATIENCE
+    if validation is None:
+        raise ValueError(f"patience needs validation, got patience={patience!r} without it")
+    return check_integer(patience, "patience", minimum=1)
 
 
 def _noise_ridge(

@@ -51,9 +51,11 @@ class Factorization:
     scale : float
         Root mean square of the data fitted, around mu.
     converged : bool
-        Whether the tolerance was reached within the sweeps allowed.
+        Whether the fit ended by itself within the sweeps allowed: the tolerance was
+        reached or, with validation, patience was out.
     history : tuple of SweepRecord
-        One record per sweep.
+        One record per sweep. The factors are those of the last accepted one or, with
+        validation, of the first with the lowest ``validation_loss``.
     unseen_rows, unseen_cols : int64 arrays
         Rows and columns without any observation; their factors are zero.
     """
@@ -220,7 +222,7 @@ class Factorization:
     def objective(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
         """F on any data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
-        On the training data this is the objective of the last accepted record. `R`,
+        On the data fitted this is the objective of the factors' record in ``history``. `R`,
         `weights` and `shape` are as in `fastemf.complete`.
 
         Examples

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from fastemf.alternation import Alternation, Engine, Outcome
+from fastemf.checkpoint import Checkpoint
 from fastemf.progress import reporting
 from fastemf.records import SweepRecord
 from fastemf.ridge import RidgeSchedule
@@ -18,7 +20,7 @@ __all__ = ["alternate"]
 
 def alternate(
     engine: Engine,
-    start: tuple[NDArray[Any], NDArray[Any]],
+    start: Callable[[], tuple[NDArray[Any], NDArray[Any]]],
     schedule: RidgeSchedule,
     *,
     tol: float,
@@ -27,11 +29,21 @@ def alternate(
     orthogonalize: bool,
     callback: Callable[[SweepRecord], Any] | None,
     progress: bool,
+    held_out: Engine | None = None,
+    patience: int = 0,
+    checkpoint: Checkpoint | None = None,
 ) -> Outcome:
-    """Run the alternation from `start`; warns where the sweeps allowed were too few."""
+    """Run the alternation from `start()`, or from where a checkpoint says it was.
+
+    Warns where the sweeps allowed were too few.
+    """
+    state = None if checkpoint is None else checkpoint.resumed(schedule)
     with reporting(callback, max_iter, progress) as report:
-        loop = Alternation(tol, max_iter, momentum, orthogonalize, report)
-        end = loop.run(engine, *start, schedule)
+        keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
+        loop = Alternation(tol, max_iter, momentum, orthogonalize, report, held_out, patience, keep)
+        if state is None:
+            state = loop.start(engine, *start(), schedule)
+        end = loop.run(engine, state, schedule)
     if not (end.converged or end.stopped):
         warn(
             f"the fit did not settle within max_iter={max_iter} sweeps: the last one lowered the "

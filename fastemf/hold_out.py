@@ -9,10 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fastemf.observations import observe
+from fastemf.observations import Observations, observe
 from fastemf.validation import check_choice, check_integer, check_number, check_rng
 
-__all__ = ["Split", "split"]
+__all__ = ["Split", "cells", "folds", "hold_out", "split"]
 
 
 class Split(NamedTuple):
@@ -25,7 +25,8 @@ class Split(NamedTuple):
 def split(R: Any, train: Any, *, by: str = "cell", random_state: Any = None) -> Split:
     """Divide the observed cells of `R` at random into those to fit and those to judge by.
 
-    Repeated observations of a cell stay together.
+    Repeated observations of a cell stay together. COO arrays hold no weights: those of
+    observations that have some stay behind.
 
     Parameters
     ----------
@@ -54,34 +55,82 @@ def split(R: Any, train: Any, *, by: str = "cell", random_state: Any = None) -> 
     rng = check_rng(random_state)
     observed = observe(R)
     m, n = observed.shape
-    side = observed.by_row
-    rows, cols = side.keys.astype(np.int64), side.indices.astype(np.int64)
-    if by == "pair":
-        if m != n:
-            raise ValueError(f'by="pair" needs a square matrix, got {m} x {n}')
-        cells = np.minimum(rows, cols) * n + np.maximum(rows, cols)
-    else:
-        cells = rows * n + cols
-    cells, of_cell = np.unique(cells, return_inverse=True)
-    chosen = np.zeros(cells.size, bool)
+    if by == "pair" and m != n:
+        raise ValueError(f'by="pair" needs a square matrix, got {m} x {n}')
+    found, of_cell = cells(observed, pairs=by == "pair")
+    chosen = np.zeros(found.size, bool)
     if by == "row":
-        of_row = cells // n
-        order = np.lexsort((rng.random(cells.size), of_row))  # cells of a row, shuffled
+        of_row = found // n
+        order = np.lexsort((rng.random(found.size), of_row))  # cells of a row, shuffled
         counts = np.bincount(of_row, minlength=m)
-        place = np.arange(cells.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        place = np.arange(found.size) - np.repeat(np.cumsum(counts) - counts, counts)
         sizes = np.array([_train_size(train, count, "row") if count else 0 for count in counts])
         chosen[order] = place < sizes[of_row[order]]
     else:
-        size = _train_size(train, cells.size, by)
-        chosen[rng.choice(cells.size, size, replace=False)] = True
-    kept = chosen[of_cell]
+        size = _train_size(train, found.size, by)
+        chosen[rng.choice(found.size, size, replace=False)] = True
+    side, kept = observed.by_row, chosen[of_cell]
     if kept.all():
-        raise ValueError(f"train must leave cells to judge by, got {train!r} of {cells.size} cells")
+        raise ValueError(f"train must leave cells to judge by, got {train!r} of {found.size} cells")
 
     def part(mask: NDArray[np.bool_]) -> Any:
-        return sp.coo_array((side.values[mask], (rows[mask], cols[mask])), shape=(m, n))
+        entries = side.keys[mask].astype(np.int64), side.indices[mask].astype(np.int64)
+        return sp.coo_array((side.values[mask], entries), shape=(m, n))
 
     return Split(part(kept), part(~kept))
+
+
+def cells(
+    observed: Observations, *, pairs: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct cells observed, row * columns + column, and of each observation which it is.
+
+    What is held out is held out by cell: repeated observations of one say much about each
+    other. With `pairs`, (i, j) and (j, i) are one cell. Observations are in the order of
+    ``by_row``.
+    """
+    side, n = observed.by_row, observed.shape[1]
+    rows, cols = side.keys.astype(np.int64), side.indices.astype(np.int64)
+    if pairs:
+        rows, cols = np.minimum(rows, cols), np.maximum(rows, cols)
+    found, of_cell = np.unique(rows * n + cols, return_inverse=True)
+    return found, of_cell
+
+
+def hold_out(
+    observed: Observations, validation: Any, rng: np.random.Generator
+) -> tuple[Observations, Observations]:
+    """What to fit, and what to judge by: a share of the cells observed, or entries given."""
+    if not isinstance(validation, numbers.Real):
+        shape = observed.shape if isinstance(validation, tuple) else None
+        given = observe(validation, shape=shape)
+        if given.shape != observed.shape:
+            raise ValueError(
+                f"validation must have the shape of R, {observed.shape}, got {given.shape}"
+            )
+        return observed, given.astype(observed.dtype)
+    if not 0 < check_number(validation, "validation") < 1:
+        raise ValueError(
+            f"validation must be a share in (0, 1) of the cells, or entries, got {validation!r}"
+        )
+    found, of_cell = cells(observed)
+    if found.size < 2:
+        raise ValueError(f"validation needs at least two cells observed, got {found.size}")
+    size = min(max(1, round(float(validation) * found.size)), found.size - 1)
+    chosen = np.zeros(found.size, bool)
+    chosen[rng.choice(found.size, size, replace=False)] = True
+    mask = chosen[of_cell]
+    return observed.subset(~mask), observed.subset(mask)
+
+
+def folds(observed: Observations, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Of each observation its fold, 0 to count − 1: cells at random, equally many in each."""
+    found, of_cell = cells(observed)
+    if count > found.size:
+        raise ValueError(f"folds must be at most the {found.size} cells observed, got {count}")
+    fold = np.empty(found.size, np.int64)
+    fold[rng.permutation(found.size)] = np.arange(found.size) % count
+    return fold[of_cell]
 
 
 def _train_size(train: Any, count: int, by: str) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 import zipfile
 import zlib
 from dataclasses import astuple, fields
@@ -21,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.records import SweepRecord
+from fastemf.whole_file import replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write"]
 
-VERSION = 1
+VERSION = 2
 
 SCALARS = {
     "omega": float,
@@ -57,24 +57,8 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     # As bytes, so that no string dtype is involved.
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
 
-    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
-    if target.is_dir():
-        raise IsADirectoryError(f"cannot save a model to {os.fspath(path)}: it is a folder")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"cannot save a model to {os.fspath(path)}: there is no such folder"
-        )
-    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(partial, 0o666 & ~_umask())
-        os.replace(partial, target)
-    except BaseException:
-        Path(partial).unlink(missing_ok=True)
-        raise
+    with replacing(path, "a model") as file:
+        np.savez(file, **arrays)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -109,7 +93,8 @@ def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         raise _MalformedError("truncated, damaged, or another kind of file") from error
 
 
-def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _header(arrays: dict[str, NDArray[Any]]) -> tuple[int, dict[str, Any]]:
+    """The file's version and the rest of its header."""
     if "header" not in arrays:
         raise _MalformedError("it is an .npz file without a header")
     try:
@@ -123,11 +108,11 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise _MalformedError(
             f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
         )
-    return header
+    return version, header
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    header = _header(arrays)
+    version, header = _header(arrays)
     needed = {"header", "history", *FACTORS, *UNSEEN}
     _check_keys(header.keys(), {"history_fields", "intercepts", *SCALARS}, "header field")
     with_intercepts = header["intercepts"]
@@ -161,9 +146,14 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         _require(right, f"{UNSEEN[i]} must hold indices below {n}")
 
     history = arrays["history"]
-    right = header["history_fields"] == list(HISTORY) and history.dtype == np.float64
-    _require(right and history.shape[1:] == (len(HISTORY),), "history must have its columns")
-    _require(bool(np.isfinite(history).all()), "history must be finite")
+    columns = [name for name in HISTORY if version > 1 or name != "validation_loss"]
+    right = header["history_fields"] == columns and history.dtype == np.float64
+    _require(right and history.shape[1:] == (len(columns),), "history must have its columns")
+    if version == 1:
+        history = np.column_stack([history, np.full(history.shape[0], np.nan)])
+    finite = np.isfinite(history)
+    finite[:, -1] |= np.isnan(history[:, -1])  # validation_loss, where nothing was held out
+    _require(bool(finite.all()), "history must be finite")
     kinds = HISTORY.values()
     records = tuple(
         SweepRecord(*(kind(value) for kind, value in zip(kinds, row, strict=True)))
@@ -187,10 +177,3 @@ def _check_keys(found: Any, wanted: set[str], what: str) -> None:
 def _require(right: bool, rule: str) -> None:
     if not right:
         raise _MalformedError(rule)
-
-
-def _umask() -> int:
-    """Read the process's umask, which takes setting it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,14 @@ class Observations:
         """Summed weights: the number of observations where there are none."""
         return float(np.sum(self.by_row.mass))
 
+    def digest(self) -> str:
+        """A fingerprint of the entries, their order included."""
+        side = self.by_row
+        found = hashlib.blake2b(repr((self.shape, side.values.dtype.str)).encode(), digest_size=16)
+        for array in (side.indptr, side.indices, side.values, side.weights):
+            found.update(np.ascontiguousarray(array).view(np.uint8).data)
+        return found.hexdigest()
+
     def rms(self, level: float = 0.0) -> float:
         """Root mean square of the values around a level, in float64."""
         v, total = self.by_row.weights, 0.0
@@ -71,6 +80,34 @@ class Observations:
             squares = np.square(self.by_row.values[part].astype(np.float64) - level)
             total += float(np.sum(squares * v[part] if v.size else squares))
         return float(np.sqrt(total / self.mass))
+
+    def astype(self, dtype: np.dtype[Any]) -> Observations:
+        """The same observations in another float type."""
+        if dtype == self.dtype:
+            return self
+        row, col = (
+            replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
+            for side in (self.by_row, self.by_col)
+        )
+        return Observations(self.shape, row, col)
+
+    def subset(self, mask: NDArray[np.bool_]) -> Observations:
+        """The observations where `mask`, in the order of ``by_row``, is true.
+
+        Same shape, types, weights and order: the same bits as observing those entries alone.
+        """
+        if mask.shape != (self.size,) or not mask.any():
+            raise ValueError(
+                f"mask must keep at least one of the {self.size} observations, one bool each"
+            )
+        row, col = self.by_row, self.by_col
+        # Entries of one cell are in the same order on both sides, so sorting each side by
+        # column, then row, lays one beside the other.
+        on_row = np.argsort(row.indices, kind="stable")
+        on_col = np.lexsort((col.indices, col.keys))
+        of_col = np.empty_like(mask)
+        of_col[on_col] = mask[on_row]
+        return Observations(self.shape, _kept(row, mask), _kept(col, of_col))
 
 
 def observe(R: Any, *, weights: Any = None, shape: Any = None, n_threads: int = 1) -> Observations:
@@ -124,6 +161,13 @@ def _side(
     if weights.size:
         side.mass[:] = np.bincount(side.keys, weights=weights, minlength=side.mass.size)
     return side
+
+
+def _kept(side: Side, mask: NDArray[np.bool_]) -> Side:
+    indptr = np.zeros_like(side.indptr)
+    np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
+    weights = side.weights[mask] if side.weights.size else side.weights
+    return _side(indptr, side.indices[mask], side.values[mask], weights)
 
 
 def _grouped(

@@ -62,6 +62,10 @@ class SweepRecord:
         Rejected sweeps so far.
     seconds : float
         Wall time of the sweep.
+    validation_loss : float
+        Expectile loss per summed weight on the entries held out (``validation`` of
+        `fastemf.complete`), at the iterate held after the sweep: where it was undone, the one
+        before. NaN where nothing is held out.
     """
 
     sweep: int
@@ -79,3 +83,4 @@ class SweepRecord:
     accepted: bool
     restarts: int
     seconds: float
+    validation_loss: float

@@ -29,6 +29,12 @@ class RidgeSchedule(Protocol):
     def advance(self, rms: float) -> None:
         """Choose the next ridge from an accepted sweep's residuals."""
 
+    def memory(self) -> list[float]:
+        """What decides the ridges to come, beyond the settings."""
+
+    def recall(self, memory: list[float]) -> None:
+        """Be where another schedule of these settings was."""
+
 
 def asymmetry(omega: float) -> float:
     """4 ω (1 − ω): keeps one ridge right for all levels (a weight is about half of it)."""
@@ -48,6 +54,13 @@ class FixedRidge:
 
     def advance(self, rms: float) -> None:
         """Nothing moves."""
+
+    def memory(self) -> list[float]:
+        """Nothing is remembered."""
+        return []
+
+    def recall(self, memory: list[float]) -> None:
+        """Nothing is remembered."""
 
 
 class AnnealedRidge:
@@ -79,6 +92,15 @@ class AnnealedRidge:
     def advance(self, rms: float) -> None:
         """Count the sweep."""
         self._sweeps += 1
+        self._set()
+
+    def memory(self) -> list[float]:
+        """The factors' size at the start, and the sweeps since."""
+        return [self._unit, float(self._sweeps)]
+
+    def recall(self, memory: list[float]) -> None:
+        """Be at the same stage."""
+        self._unit, self._sweeps = memory[0], int(memory[1])
         self._set()
 
     def _set(self) -> None:
@@ -130,6 +152,14 @@ class NoiseRidge:
         self._set(rms)
         moved = abs(self.ridge.factors - before)
         self.settled = moved <= self.FROZEN_BELOW * before or rms <= self._rounding
+
+    def memory(self) -> list[float]:
+        """The ridge, and whether it is frozen."""
+        return [*self.ridge, float(self.settled)]
+
+    def recall(self, memory: list[float]) -> None:
+        """Follow on from the same ridge."""
+        self.ridge, self.settled = Ridge(memory[0], memory[1]), bool(memory[2])
 
     def _set(self, rms: float) -> None:
         noisy = min(1.0, rms / (self.SMALL * self._spread)) if self._spread > 0 else 1.0

@@ -164,7 +164,7 @@ def sense(
         schedule = FixedRidge(reg, omega)
 
     end = alternate(
-        engine, (X, Y), schedule, tol=tol, max_iter=max_iter, momentum=momentum,
+        engine, lambda: (X, Y), schedule, tol=tol, max_iter=max_iter, momentum=momentum,
         orthogonalize=orthogonalize, callback=callback, progress=progress,
     )  # fmt: skip
     return Factorization(

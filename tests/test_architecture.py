@@ -20,9 +20,11 @@ ALLOWED = {
     "__init__": None,  # lazy: every name is looked up when it is used
     "__main__": {"cli"},
     "alternation": {"records", "ridge"},
+    "checkpoint": {"alternation", "records", "ridge", "whole_file"},
     "cli": {"__init__", "demo", "experiments.reproduce"},
     "completion": {
-        "factorization", "initialise", "loss", "observations", "fitting",
+        "checkpoint",
+        "factorization", "hold_out", "initialise", "loss", "observations", "fitting",
         "records", "ridge", "sweep", "threads", "validation", "warn",
     },
     "datasets": {"hold_out", "latency_log", "matrix_files", "validation", "warn"},
@@ -66,7 +68,7 @@ ALLOWED = {
         "sweep", "threads", "validation", "warn",
     },
     "hold_out": {"observations", "validation"},
-    "fitting": {"alternation", "progress", "records", "ridge", "warn"},
+    "fitting": {"alternation", "checkpoint", "progress", "records", "ridge", "warn"},
     "initialise": {
         "factorization", "kernels", "observations", "operators", "records", "ridge", "sweep",
         "threads", "validation",
@@ -77,7 +79,7 @@ ALLOWED = {
     "loss": set(),
     "matrix_files": set(),
     "metrics": {"loss", "validation"},
-    "model_file": {"records"},
+    "model_file": {"records", "whole_file"},
     "observations": {"entries", "entry_kernels", "threads"},
     "operator_kernels": {"jit"},
     "operators": {"operator_kernels", "threads", "validation"},
@@ -95,6 +97,7 @@ ALLOWED = {
     "threads": {"validation"},
     "validation": set(),
     "warn": set(),
+    "whole_file": set(),
 }  # fmt: skip
 
 

@@ -36,6 +36,8 @@ def assert_same(one, other):
         if isinstance(a, np.ndarray):
             assert a.dtype == b.dtype, f.name
             np.testing.assert_array_equal(a, b, err_msg=f.name, strict=True)
+        elif f.name == "history":
+            assert repr(a) == repr(b)  # NaN is not equal to itself
         else:
             assert a == b, f.name
 
@@ -257,10 +259,10 @@ def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
 # --- content --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [2, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+@pytest.mark.parametrize("version", [3, 99, 0, -1, "1", 1.0, True, None, REMOVED])
 def test_other_versions_are_refused(version, bad):
     shown = None if version is REMOVED else version
-    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 1")
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 2")
 
 
 @pytest.mark.parametrize(
@@ -358,12 +360,12 @@ ARRAYS = [
     ("unseen_cols", np.array([-1]), "unseen_cols must hold indices below 5"),
     ("unseen_rows", np.array([1.0]), "unseen_rows must hold indices"),
     ("unseen_cols", np.array([[1]]), "unseen_cols must hold indices"),
-    ("history", np.ones((2, 3)), "history"),
-    ("history", np.ones(14), "history"),
-    ("history", np.ones((2, 14), np.float32), "history"),
-    ("history", holed((2, 14), np.nan), "history"),
-    ("history", np.full((2, 14), np.nan), "history"),
-    ("history", np.full((2, 14), np.inf), "history"),
+    ("history", np.ones((2, 3)), "history must have its columns"),
+    ("history", np.ones(16), "history must have its columns"),
+    ("history", np.ones((2, 16), np.float32), "history must have its columns"),
+    ("history", holed((2, 16), np.nan), "history must be finite"),
+    ("history", np.full((2, 16), np.nan), "history must be finite"),
+    ("history", np.full((2, 16), np.inf), "history must be finite"),
 ]
 
 
@@ -380,3 +382,22 @@ def test_a_model_without_rows_or_rank_is_refused(bad):
 
 def test_history_must_have_the_known_columns(bad):
     assert_refused(bad({"history_fields": ["sweep"]}), "history")
+
+
+def test_a_validation_loss_may_be_missing_but_not_infinite(bad):
+    history = np.ones((2, 16))
+    history[:, -1] = np.nan, 2.5
+    losses = [record.validation_loss for record in fastemf.load(bad(history=history)).history]
+    np.testing.assert_equal(losses, [np.nan, 2.5])
+    history[0, -1] = np.inf
+    assert_refused(bad(history=history), "history must be finite")
+
+
+def test_version_1_has_no_validation_loss(bad, good):
+    with np.load(good) as file:
+        columns = json.loads(file["header"].tobytes())["history_fields"]
+        history = file["history"]
+    assert columns[-1] == "validation_loss"
+    old = bad({"version": 1, "history_fields": columns[:-1]}, history=history[:, :-1])
+    assert np.isnan([record.validation_loss for record in fastemf.load(old).history]).all()
+    assert_refused(bad({"version": 1}), "history must have its columns")

@@ -447,3 +447,44 @@ def test_a_permutation_changes_only_the_order(both):
         assert side.indptr.tolist() == permuted.indptr.tolist()
         assert side.mass.tolist() == permuted.mass.tolist()
         assert [sorted(g) for g in read(side)] == [sorted(g) for g in read(permuted)]
+
+
+# --- subsets --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["triplets", "csr", "csc"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_subset_is_those_entries_observed_alone(form, dtype, weighted):
+    rng = np.random.default_rng(5)
+    rows, cols = rng.integers(M, size=40), rng.integers(N, size=40)  # unsorted, with repeats
+    values, weights = rng.random(40).astype(dtype), rng.random(40) + 0.5
+    if form != "triplets":
+        order = np.argsort(rows if form == "csr" else cols, kind="stable")
+        rows, cols, values, weights = rows[order], cols[order], values[order], weights[order]
+
+    def seen(part):
+        i, j, b = rows[part], cols[part], values[part]
+        v = weights[part] if weighted else None
+        if form == "triplets":
+            return observe((i, j, b), weights=v, shape=SHAPE)
+        pointers = np.cumsum(np.bincount(i if form == "csr" else j, minlength=6))
+        pointers = np.concatenate([[0], pointers])[: (M if form == "csr" else N) + 1]
+        kind = sp.csr_array if form == "csr" else sp.csc_array
+        return observe(kind((b, j if form == "csr" else i, pointers), shape=SHAPE), weights=v)
+
+    by_row = np.argsort(rows, kind="stable")
+    for share in (0.1, 0.5, 1.0):
+        kept = rng.random(40) <= share
+        part, alone = seen(slice(None)).subset(kept[by_row]), seen(kept)
+        assert part.shape == alone.shape
+        for axis in ("by_row", "by_col"):
+            one, two = getattr(part, axis), getattr(alone, axis)
+            for name in ("indptr", "indices", "values", "weights", "mass"):
+                np.testing.assert_array_equal(getattr(one, name), getattr(two, name), strict=True)
+
+
+@pytest.mark.parametrize("mask", [np.zeros(SIZE, bool), np.ones(SIZE - 1, bool)])
+def test_a_subset_has_a_bool_for_each_and_keeps_one(mask):
+    with pytest.raises(ValueError, match=f"mask must keep at least one of the {SIZE}"):
+        observe(columns(ENTRIES)).subset(mask)

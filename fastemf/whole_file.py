@@ -1,0 +1,43 @@
+"""Files that a reader sees whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+__all__ = ["replacing"]
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of `path` when all of it is on disk.
+
+    After an error, or a kill, what was there before still is.
+    """
+    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot save {what} to {os.fspath(path)}: it is a folder")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot save {what} to {os.fspath(path)}: there is no such folder")
+    handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, target)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    """Read the process's umask, which takes setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,70 @@
+"""Which observations are held out: whole cells, as many as asked for, at random."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fastemf.hold_out import cells, folds, hold_out
+from fastemf.observations import observe
+
+RNG = np.random.default_rng(3)
+ROWS, COLS = RNG.integers(7, size=60), RNG.integers(5, size=60)
+OBSERVED = observe((ROWS, COLS, np.arange(60.0)))
+
+
+def pairs(observed):
+    side = observed.by_row
+    return list(zip(side.keys.tolist(), side.indices.tolist(), strict=True))
+
+
+OF_ENTRY = pairs(OBSERVED)
+CELLS = len(set(OF_ENTRY))
+assert CELLS < 60  # or there are no repeats
+
+
+def test_cells_are_the_distinct_pairs():
+    found, of_cell = cells(OBSERVED)
+    assert [divmod(cell, 5) for cell in found.tolist()] == sorted(set(OF_ENTRY))
+    assert [divmod(cell, 5) for cell in found[of_cell].tolist()] == OF_ENTRY
+
+
+@pytest.mark.parametrize("count", [2, 5, CELLS])
+@pytest.mark.parametrize("seed", range(3))
+def test_folds_partition_the_cells_evenly(count, seed):
+    fold = folds(OBSERVED, count, np.random.default_rng(seed))
+    of_cell = dict(zip(OF_ENTRY, fold.tolist(), strict=True))
+    assert [of_cell[cell] for cell in OF_ENTRY] == fold.tolist()  # repeats are together
+    sizes = Counter(of_cell.values())
+    assert set(sizes) == set(range(count))
+    assert max(sizes.values()) - min(sizes.values()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("share", "size"), [(0.25, round(0.25 * CELLS)), (1e-9, 1), (0.999, CELLS - 1)]
+)
+def test_a_share_is_of_the_cells_and_both_parts_have_one(share, size):
+    parts = [pairs(part) for part in hold_out(OBSERVED, share, np.random.default_rng(0))]
+    assert len(set(parts[1])) == size
+    assert not set(parts[0]) & set(parts[1])
+    assert sorted(parts[0] + parts[1]) == sorted(OF_ENTRY)
+
+
+def test_given_entries_leave_the_rest_alone():
+    given = np.full((7, 5), np.nan, np.float32)
+    given[3, 2] = 4.0
+    fitted, judged = hold_out(OBSERVED, given, np.random.default_rng(0))
+    assert fitted is OBSERVED
+    assert pairs(judged) == [(3, 2)]
+    assert judged.dtype == OBSERVED.dtype
+
+
+def test_too_few_cells():
+    rng = np.random.default_rng(0)
+    with pytest.raises(
+        ValueError, match=f"folds must be at most the {CELLS} cells.*got {CELLS + 1}"
+    ):
+        folds(OBSERVED, CELLS + 1, rng)
+    alone = observe(([0, 0], [0, 0], [1.0, 2.0]))
+    with pytest.raises(ValueError, match="validation needs at least two cells observed, got 1"):
+        hold_out(alone, 0.5, rng)
