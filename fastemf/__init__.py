@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fastemf.records import SweepRecord as SweepRecord
     from fastemf.rip import measurements_needed as measurements_needed
     from fastemf.rip import rip_constant as rip_constant
+    from fastemf.selection import Selection as Selection
+    from fastemf.selection import select as select
     from fastemf.sensing import sense as sense
     from fastemf.warn import ConvergenceWarning as ConvergenceWarning
 
@@ -37,6 +39,8 @@ __version__ = "0.1.0"
 _HOME = {
     "complete": "completion",
     "sense": "sensing",
+    "select": "selection",
+    "Selection": "selection",
     "rip_constant": "rip",
     "measurements_needed": "rip",
     "Factorization": "factorization",

@@ -123,14 +123,20 @@ def hold_out(
     return observed.subset(~mask), observed.subset(mask)
 
 
-def folds(observed: Observations, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Of each observation its fold, 0 to count − 1: cells at random, equally many in each."""
+def folds(
+    observed: Observations, count: int, rng: np.random.Generator, *, parts: int = 1
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Of each observation its fold and, within that, its part, both from 0.
+
+    Cells are dealt at random and evenly; there are fewer than `parts` where cells are.
+    """
     found, of_cell = cells(observed)
     if count > found.size:
         raise ValueError(f"folds must be at most the {found.size} cells observed, got {count}")
-    fold = np.empty(found.size, np.int64)
-    fold[rng.permutation(found.size)] = np.arange(found.size) % count
-    return fold[of_cell]
+    dealt = np.empty(found.size, np.int64)
+    dealt[rng.permutation(found.size)] = np.arange(found.size)
+    part, fold = np.divmod(dealt % (count * min(parts, found.size // count)), count)
+    return fold[of_cell], part[of_cell]
 
 
 def _train_size(train: Any, count: int, by: str) -> int:

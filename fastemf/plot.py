@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from fastemf.factorization import Factorization
 from fastemf.loss import sign_weights
 from fastemf.metrics import error_cdf
+from fastemf.selection import Selection, Setting
 from fastemf.validation import check_level
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = [
     "error_distribution",
     "histogram",
     "phase_diagram",
+    "selection",
 ]
 
 # From low levels to high ones: blue, black in the middle, red.
@@ -293,6 +295,63 @@ def phase_diagram(
     ax.set_ylabel("measurements / degrees of freedom")
     ax.figure.colorbar(image, ax=ax, label="share recovered")
     return ax
+
+
+def selection(
+    selected: Selection, *, unit: str = "the data's unit", ax: Axes | None = None
+) -> Axes:
+    """Held-out loss of each setting against its ridge, a curve for each rank.
+
+    Bars are standard errors. Settings that were dropped have empty markers: their loss is that
+    of fewer folds. The one chosen is ringed.
+
+    Parameters
+    ----------
+    selected
+        What `fastemf.select` returned.
+    unit
+        The data's unit.
+    ax
+        Axes to draw on; new ones by default.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> from matplotlib.figure import Figure
+    >>> R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+    >>> chosen = fastemf.select(R, omega=0.1, ks=[1, 2], regs=["auto", 0.1], folds=2)
+    >>> ax = fastemf.plot.selection(chosen, unit="ms", ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['k = 1', 'k = 2', 'chosen']
+    """
+    ax = _axes(ax)
+    ranks = sorted({row.k for row in selected.table})
+    for (k, style), marker in zip(_styled(ranks), MARKERS * len(ranks), strict=False):
+        rows = sorted((row for row in selected.table if row.k == k), key=lambda row: row.ridge)
+        ax.plot(*_curve(rows), label=f"k = {k}", marker=marker, mfc="none", **style)
+        kept = [row for row in rows if not row.dropped]
+        ax.errorbar(
+            *_curve(kept), yerr=[row.standard_error for row in kept], color=style["color"],
+            ls="none", marker=marker, capsize=3,
+        )  # fmt: skip
+    ax.plot(
+        *_curve([selected.best]), ls="none", marker="o", ms=16, mfc="none", mec="black", mew=1.5,
+        label="chosen",
+    )  # fmt: skip
+    weakest = min((row.ridge for row in selected.table if row.ridge > 0), default=1.0)
+    ax.set_xscale("symlog", linthresh=weakest / 2)  # so that a ridge of 0 has a place
+    ax.set_xlim(left=0.0 if any(row.ridge == 0 for row in selected.table) else weakest / 1.5)
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("{x:g}")
+    ax.set_xlabel(f"ridge λ ({unit})")
+    ax.set_ylabel(f"held-out loss per observation ({unit} squared)")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _curve(rows: Sequence[Setting]) -> tuple[list[float], list[float]]:
+    return [row.ridge for row in rows], [row.loss for row in rows]
 
 
 def _axes(ax: Axes | None) -> Axes:

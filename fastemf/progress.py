@@ -1,4 +1,4 @@
-"""The progress bar of a fit, as a callback around the user's own."""
+"""Progress bars: of a fit, as a callback around the user's own, and of many fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from fastemf.records import SweepRecord
 
-__all__ = ["reporting"]
+__all__ = ["counting", "reporting"]
 
 
 @contextmanager
@@ -34,3 +34,16 @@ def reporting(
             return silent(record)
 
         yield report
+
+
+@contextmanager
+def counting(total: int, unit: str, progress: bool) -> Iterator[Callable[[], Any]]:
+    """A function to call once for each of `total` steps; it moves a bar, if one is wanted."""
+    if not progress:
+        yield lambda: None
+        return
+
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=unit, leave=False) as bar:
+        yield bar.update

@@ -83,12 +83,16 @@ ALLOWED = {
     "observations": {"entries", "entry_kernels", "threads"},
     "operator_kernels": {"jit"},
     "operators": {"operator_kernels", "threads", "validation"},
-    "plot": {"factorization", "loss", "metrics", "validation"},
+    "plot": {"factorization", "loss", "metrics", "selection", "validation"},
     "progress": {"records"},
     "records": set(),
     "regression": {"loss", "operators", "records"},
     "ridge": {"records"},
     "rip": {"operators", "regression", "threads", "validation"},
+    "selection": {
+        "__init__", "completion", "factorization", "hold_out", "loss", "observations", "plot",
+        "progress", "threads", "validation",
+    },
     "sensing": {
         "completion", "factorization", "initialise", "operators", "fitting",
         "records", "regression", "ridge", "threads", "validation", "warn",

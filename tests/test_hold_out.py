@@ -32,11 +32,23 @@ def test_cells_are_the_distinct_pairs():
 @pytest.mark.parametrize("count", [2, 5, CELLS])
 @pytest.mark.parametrize("seed", range(3))
 def test_folds_partition_the_cells_evenly(count, seed):
-    fold = folds(OBSERVED, count, np.random.default_rng(seed))
+    fold, _ = folds(OBSERVED, count, np.random.default_rng(seed))
     of_cell = dict(zip(OF_ENTRY, fold.tolist(), strict=True))
     assert [of_cell[cell] for cell in OF_ENTRY] == fold.tolist()  # repeats are together
     sizes = Counter(of_cell.values())
     assert set(sizes) == set(range(count))
+    assert max(sizes.values()) - min(sizes.values()) <= 1
+
+
+@pytest.mark.parametrize(("count", "parts", "made"), [(2, 3, 3), (5, 10, CELLS // 5)])
+def test_parts_divide_the_cells_of_the_same_folds_evenly(count, parts, made):
+    whole, none = folds(OBSERVED, count, np.random.default_rng(1))
+    fold, part = folds(OBSERVED, count, np.random.default_rng(1), parts=parts)
+    assert not none.any()
+    assert fold.tolist() == whole.tolist()
+    of_cell = dict(zip(OF_ENTRY, zip(fold, part, strict=True), strict=True))
+    sizes = Counter(of_cell.values())
+    assert len(sizes) == count * made
     assert max(sizes.values()) - min(sizes.values()) <= 1
 
 

@@ -1,0 +1,341 @@
+"""`select`: the rank and the ridge chosen by cross-validation, and the fit they give."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.completion import complete
+from fastemf.factorization import Factorization
+from fastemf.hold_out import folds as dealt_folds
+from fastemf.loss import sign_weights
+from fastemf.observations import Observations, observe
+from fastemf.progress import counting
+from fastemf.threads import count_threads, single_threaded_blas
+from fastemf.validation import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_level,
+    check_rank,
+    check_reg,
+    check_rng,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Selection", "Setting", "select"]
+
+RANKS = (1, 2, 5, 10)
+FACTORS = (8.0, 4.0, 2.0, 0.5, 0.25)  # of the ridge that reg="auto" arrives at, beside it
+
+PARTS = 10  # of each fold: what a standard error is taken over
+CLEARLY = 4.0  # standard errors by which a setting is worse than the leader, to be dropped
+ENOUGH = 10  # parts that a standard error needs for that
+ALIVE = 0.01  # size of a factor's entries in the fit, over the data's
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A rank and a ridge, and how well they did on cells that were not fitted.
+
+    Attributes
+    ----------
+    k : int
+        Rank.
+    reg : float or "auto"
+        Ridge, as `fastemf.complete` takes it.
+    ridge : float
+        The λ in force at the end of the fits, on average; `reg` itself where that is a number.
+    loss : float
+        Expectile loss of the held-out cells per summed weight, over the folds done.
+    standard_error : float
+        Of `loss`, over the parts of the folds done (ten each, where cells suffice).
+    folds : int
+        Folds done.
+    dropped : bool
+        Whether it was given up before the last fold.
+    """
+
+    k: int
+    reg: float | str
+    ridge: float
+    loss: float
+    standard_error: float
+    folds: int
+    dropped: bool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection:
+    """Settings compared by cross-validation, and the fit of the one chosen.
+
+    ``print(selection)`` shows the table; ``pandas.DataFrame(selection.table)`` holds it.
+
+    Attributes
+    ----------
+    table : tuple of Setting
+        Every setting, by rank; within a rank ``"auto"`` first, then from strong ridge to weak.
+    best : Setting
+        The one chosen.
+    rule : {"best", "one_se"}
+        How it was chosen.
+    omega : float
+        The expectile level.
+    fit : Factorization
+        Of all observations, at the setting chosen: what `fastemf.complete` gives.
+    """
+
+    table: tuple[Setting, ...]
+    best: Setting
+    rule: str
+    omega: float
+    fit: Factorization
+
+    def __repr__(self) -> str:
+        lines = [f"{'k':>5}  {'reg':>9}  {'ridge':>9}  {'loss':>10}  {'std. error':>10}  folds"]
+        for row in self.table:
+            reg = row.reg if isinstance(row.reg, str) else f"{row.reg:.3g}"
+            mark = "  dropped" if row.dropped else "  chosen" if row is self.best else ""
+            lines.append(
+                f"{row.k:>5}  {reg:>9}  {row.ridge:>9.3g}  {row.loss:>10.5g}  "
+                f"{row.standard_error:>10.2g}  {row.folds:>5}{mark}"
+            )
+        return "\n".join(lines)
+
+    def plot(self, *, ax: Axes | None = None) -> Axes:
+        """Held-out loss against the ridge, a curve for each rank: `fastemf.plot.selection`.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> from matplotlib.figure import Figure
+        >>> R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+        >>> chosen = fastemf.select(R, omega=0.1, ks=[1, 2], regs=["auto", 0.1], folds=2)
+        >>> chosen.plot(ax=Figure().subplots()).get_xlabel()
+        "ridge λ (the data's unit)"
+        """
+        from fastemf import plot
+
+        return plot.selection(self, ax=ax)
+
+
+def select(
+    R: Any,
+    omega: float,
+    ks: Sequence[int] | None = None,
+    regs: Sequence[float | str] | None = None,
+    folds: int = 5,
+    *,
+    rule: str = "best",
+    weights: Any = None,
+    shape: tuple[int, int] | None = None,
+    reg_scaling: str = "count",
+    intercepts: bool = False,
+    tol: float = 1e-5,
+    max_iter: int = 100,
+    random_state: Any = 0,
+    n_jobs: int | None = -1,
+    progress: bool = False,
+) -> Selection:
+    """Choose rank and ridge by the expectile loss of held-out cells, and fit with them.
+
+    The observed cells are dealt at random into folds, repeated observations of a cell
+    together; each fold in turn is predicted by a fit of the others, cells in rows or columns
+    that are then without observations included. After a fold, settings that are clearly worse
+    than the leader are dropped: where the mean paired difference of their losses to its, over
+    the parts of the folds done (each fold has ten), is above zero by more than four
+    of its standard errors; under ``rule="one_se"``, above the leader's standard error.
+
+    Parameters
+    ----------
+    R, omega
+        Observations and expectile level, as in `fastemf.complete`.
+    ks
+        Ranks to compare; the default is 1, 2, 5 and 10, as far as the shape allows.
+    regs
+        Ridges to compare, ``"auto"`` or numbers. The default follows the data's unit and
+        the rank: ``"auto"``, and 8, 4, 2, 1/2 and 1/4 times the λ at which it ends.
+    folds
+        Number of folds, from 2 to the number of cells.
+    rule
+        ``"best"``: the lowest loss. ``"one_se"``: the simplest setting (smallest rank, then
+        strongest ridge) whose loss is within one standard error of the lowest.
+    weights, shape, reg_scaling, intercepts, tol, max_iter
+        As in `fastemf.complete`.
+    random_state
+        Seed or numpy Generator for the folds and the starts.
+    n_jobs
+        Threads within each fit, -1 for all; the fits follow one another. The outcome does not
+        depend on it.
+    progress
+        Show a progress bar on standard error.
+
+    Returns
+    -------
+    Selection
+
+    Notes
+    -----
+    Within a fold and a rank, each ridge that is a number starts from the fit of the next
+    stronger one, unless that ridge all but removed a factor, which would stay removed.
+    Warnings about gaps and convergence come from the final fit only.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+    >>> chosen = fastemf.select(R, omega=0.1, ks=[1, 2], folds=3)
+    >>> chosen.fit.k == chosen.best.k
+    True
+    """
+    omega = check_level(omega)
+    folds = check_integer(folds, "folds", minimum=2)
+    check_choice(rule, "rule", ("best", "one_se"))
+    check_flag(progress, "progress")
+    observed = observe(R, weights=weights, shape=shape, n_threads=count_threads(n_jobs))
+    ks = _check_ranks(ks, observed.shape)
+    if regs is None and reg_scaling == "plain":
+        raise ValueError('regs must be given with reg_scaling="plain": the default is count-scaled')
+    given = None if regs is None else _check_ridges(regs)
+    fitted = partial(
+        complete, omega=omega, reg_scaling=reg_scaling, intercepts=intercepts, tol=tol,
+        max_iter=max_iter, random_state=random_state, n_jobs=n_jobs,
+    )  # fmt: skip
+    fold, part = dealt_folds(observed, folds, check_rng(random_state), parts=PARTS)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        grid = [(k, reg) for k in ks for reg in given or _ridges_around(fitted(observed, k=k).reg)]
+        trial = _Trial(grid, folds, int(part.max()) + 1)
+        with counting(len(grid) * folds, "fit", progress) as count:
+            for number in range(folds):
+                mask = fold == number
+                train, held = observed.subset(~mask), observed.subset(mask)
+                previous = None
+                for place, (k, reg) in enumerate(grid):
+                    if trial.dropped[place]:
+                        count()
+                        continue
+                    start = _start(previous, k, reg)
+                    fit = fitted(train, k=k, reg=reg, init=start)
+                    trial.judge(place, number, fit, held, part[mask])
+                    previous = previous if reg == "auto" else fit
+                    count()
+                if number + 1 < folds:
+                    trial.drop(number + 1, rule)
+    table = trial.table()
+    best = choose(table, rule)
+    return Selection(table, best, rule, omega, fitted(observed, k=best.k, reg=best.reg))
+
+
+def choose(table: Sequence[Setting], rule: str) -> Setting:
+    """The setting that the rule prefers among those that went through all folds."""
+    kept = [row for row in table if not row.dropped]
+    best = min(kept, key=lambda row: row.loss)
+    if rule == "best":
+        return best
+    near = [row for row in kept if row.loss <= best.loss + best.standard_error]
+    return min(near, key=lambda row: (row.k, -row.ridge))
+
+
+class _Trial:
+    """Losses of each setting in each part of each fold."""
+
+    def __init__(self, grid: Sequence[tuple[int, float | str]], folds: int, parts: int) -> None:
+        self.grid = grid
+        self.dropped = np.zeros(len(grid), bool)
+        self._losses = np.zeros((len(grid), folds, parts))
+        self._masses = np.zeros((folds, parts))
+        self._ridges = np.zeros(len(grid))
+        self._done = np.zeros(len(grid), int)
+
+    def judge(
+        self, place: int, fold: int, fit: Factorization, held: Observations, part: NDArray[np.int64]
+    ) -> None:
+        """Add the losses of a fold's cells."""
+        side, parts = held.by_row, self._masses.shape[1]
+        v = side.weights if side.weights.size else np.ones(held.size)
+        r = side.values.astype(np.float64) - fit.predict(side.keys, side.indices)
+        losses = v * sign_weights(r, fit.omega) * r**2
+        self._losses[place, fold] = np.bincount(part, losses, minlength=parts)
+        self._masses[fold] = np.bincount(part, v, minlength=parts)
+        self._ridges[place] += fit.reg
+        self._done[place] += 1
+
+    def drop(self, done: int, rule: str) -> None:
+        """Give up what is clearly worse than the leader after `done` folds."""
+        losses = self._losses[:, :done].reshape(len(self.grid), -1)
+        masses = self._masses[:done].ravel()
+        if masses.size < ENOUGH:
+            return
+        left = np.flatnonzero(~self.dropped)
+        leader = left[np.argmin(losses[left].sum(axis=1))]
+        margin = mean_and_error(losses[leader], masses)[1] if rule == "one_se" else 0.0
+        for place in left:
+            worse, error = mean_and_error(losses[place] - losses[leader], masses)
+            self.dropped[place] = worse - CLEARLY * error > margin
+
+    def table(self) -> tuple[Setting, ...]:
+        """What became of every setting."""
+        rows = []
+        for place, (k, reg) in enumerate(self.grid):
+            done = int(self._done[place])
+            loss, error = mean_and_error(
+                self._losses[place, :done].ravel(), self._masses[:done].ravel()
+            )
+            ridge = float(self._ridges[place]) / done
+            rows.append(Setting(k, reg, ridge, loss, error, done, bool(self.dropped[place])))
+        return tuple(rows)
+
+
+def mean_and_error(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> tuple[float, float]:
+    """Σ losses / Σ masses and its standard error over the parts, as that of a ratio."""
+    mean = float(losses.sum() / masses.sum())
+    left = (losses - mean * masses) / masses.mean()
+    if left.size < 2:
+        return mean, float("nan")
+    return mean, float(np.sqrt(np.sum(left**2) / (left.size * (left.size - 1))))
+
+
+def _start(previous: Factorization | None, k: int, reg: float | str) -> Any:
+    """The fit at the next stronger ridge, where all of its factors are alive."""
+    if previous is None or previous.k != k or reg == "auto":
+        return "spectral"
+    with single_threaded_blas():
+        weakest = float(np.linalg.norm(previous.X, -2) * np.linalg.norm(previous.Y, -2))
+    m, n = previous.shape
+    return previous if weakest > ALIVE * previous.scale * float(m * n) ** 0.5 else "spectral"
+
+
+def _ridges_around(auto: float) -> list[float | str]:
+    """The default grid; where the noise and with it the ridge vanish, there is nothing around."""
+    return ["auto", *(factor * auto for factor in FACTORS if auto > 0)]
+
+
+def _check_ranks(ks: Any, shape: tuple[int, int]) -> list[int]:
+    if ks is None:
+        return [k for k in RANKS if k <= min(shape)]
+    return sorted({check_rank(k, shape, "ks") for k in _check_grid(ks, "ks")})
+
+
+def _check_ridges(regs: Any) -> list[float | str]:
+    """Without repeats: "auto" first, then from strong to weak."""
+    ridges = {check_reg(reg) for reg in _check_grid(regs, "regs")}
+    numbers = sorted((reg for reg in ridges if reg != "auto"), reverse=True)
+    return [*(["auto"] if "auto" in ridges else []), *numbers]
+
+
+def _check_grid(values: Any, name: str) -> list[Any]:
+    if isinstance(values, str) or np.ndim(values) != 1:
+        raise TypeError(f"{name} must be a list of values to compare, got {values!r}")
+    if len(values) == 0:
+        raise ValueError(f"{name} must hold at least one value, got none")
+    return list(values)

@@ -1,0 +1,337 @@
+"""Selection: the losses are those of loops by hand, and the rules choose what they say."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fastemf
+from fastemf.hold_out import folds as dealt_folds
+from fastemf.loss import expectile_loss
+from fastemf.observations import observe
+from fastemf.selection import Setting, _start, _Trial, choose, mean_and_error
+
+M, N, OMEGA = 9, 7, 0.2
+RNG = np.random.default_rng(5)
+R = RNG.random((M, 2)) @ RNG.random((2, N)) + 0.3 * RNG.chisquare(3, (M, N))
+R[4, 1:] = R[0, 0] = np.nan  # a row with a single cell, which is held out once
+QUICK = {"tol": 1e-3, "n_jobs": 1}
+
+
+def clear(shape=(15, 12)):
+    """Data of rank 2 that nobody can mistake."""
+    rng = np.random.default_rng(1)
+    signal = rng.standard_normal((shape[0], 2)) @ rng.standard_normal((2, shape[1]))
+    return signal + 0.05 * rng.standard_normal(shape)
+
+
+# --- the losses, by hand --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*have no observations")
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_losses_and_errors_by_hand(intercepts):
+    chosen = fastemf.select(R, OMEGA, [1, 2], ["auto", 0.05], 3, intercepts=intercepts, **QUICK)
+    observed = observe(R)
+    fold, part = dealt_folds(observed, 3, np.random.default_rng(0), parts=10)
+    i, j = observed.by_row.keys, observed.by_row.indices
+    assert [(row.k, row.reg) for row in chosen.table] == [
+        (1, "auto"), (1, 0.05), (2, "auto"), (2, 0.05),
+    ]  # fmt: skip
+    for row in chosen.table:
+        losses, counts, ridges = {}, {}, []
+        for number in range(row.folds):
+            train = R.copy()
+            train[i[fold == number], j[fold == number]] = np.nan
+            fit = fastemf.complete(
+                train, OMEGA, row.k, reg=row.reg, intercepts=intercepts, tol=1e-3
+            )
+            ridges.append(fit.reg)
+            for entry in np.flatnonzero(fold == number):
+                r = float(R[i[entry], j[entry]] - fit.predict(i[entry], j[entry]))
+                key = number, int(part[entry])
+                losses[key] = losses.get(key, 0.0) + (OMEGA if r >= 0 else 1 - OMEGA) * r * r
+                counts[key] = counts.get(key, 0) + 1
+        mean = sum(losses.values()) / sum(counts.values())
+        assert row.loss == pytest.approx(mean, rel=1e-10)
+        size, average = len(losses), sum(counts.values()) / len(losses)
+        spread = sum(((losses[key] - mean * counts[key]) / average) ** 2 for key in losses)
+        assert row.standard_error == pytest.approx((spread / (size - 1) / size) ** 0.5, rel=1e-10)
+        assert row.ridge == pytest.approx(np.mean(ridges), rel=1e-12)
+    assert any(row.folds == 3 for row in chosen.table)
+
+
+def test_the_fit_is_that_of_complete_with_the_setting_chosen():
+    chosen = fastemf.select(R, OMEGA, [1, 2], [0.2, 0.05], 3, weights=np.abs(R), **QUICK)
+    fit = fastemf.complete(
+        R, OMEGA, chosen.best.k, reg=chosen.best.reg, weights=np.abs(R), tol=1e-3
+    )
+    np.testing.assert_array_equal(chosen.fit.X, fit.X, strict=True)
+    np.testing.assert_array_equal(chosen.fit.Y, fit.Y, strict=True)
+    assert chosen.best in chosen.table
+
+
+def test_a_weight_of_two_is_the_observation_twice():
+    i, j = np.nonzero(~np.isnan(R))
+    twice = RNG.random(i.size) < 0.4
+    weights = np.where(twice, 2.0, 1.0)
+    repeated = np.concatenate([np.arange(i.size), np.flatnonzero(twice)])
+    one = fastemf.select((i, j, R[i, j]), OMEGA, [1, 2], [0.1], 3, weights=weights, **QUICK)
+    two = fastemf.select(
+        (i[repeated], j[repeated], R[i, j][repeated]), OMEGA, [1, 2], [0.1], 3, **QUICK
+    )
+    for a, b in zip(one.table, two.table, strict=True):
+        assert a.loss == pytest.approx(b.loss, rel=1e-8)
+        assert a.standard_error == pytest.approx(b.standard_error, rel=1e-6)
+
+
+def test_the_choice_follows_the_unit_and_no_number_of_threads():
+    one, scaled, parallel = (
+        fastemf.select(data, OMEGA, [1, 3], folds=2, intercepts=True, n_jobs=n_jobs, tol=1e-2)
+        for data, n_jobs in [(R, 1), (1024 * R, 1), (R, 2)]
+    )
+    assert parallel.table == one.table
+    assert len(one.table) == 2 * 6
+    assert scaled.table.index(scaled.best) == one.table.index(one.best)
+    for a, b in zip(one.table, scaled.table, strict=True):
+        assert (b.loss, b.standard_error) == (1024**2 * a.loss, 1024**2 * a.standard_error)
+        assert b.ridge == 1024 * a.ridge
+        assert (a.k, a.folds, a.dropped) == (b.k, b.folds, b.dropped)
+
+
+@pytest.mark.parametrize(("shape", "ks"), [((9, 7), {1, 2, 5}), ((1, 3), {1})])
+def test_default_ranks_fit_the_shape(shape, ks):
+    chosen = fastemf.select(RNG.random(shape) + 1, OMEGA, regs=[0.1], folds=2, **QUICK)
+    assert {row.k for row in chosen.table} == ks
+
+
+def test_same_seed_same_table():
+    def table(random_state):
+        return fastemf.select(R, OMEGA, [1], [0.1], 2, random_state=random_state, **QUICK).table
+
+    assert table(3) == table(3) == table(np.random.default_rng(3))
+    assert table(3) != table(4)
+
+
+# --- warm starts ----------------------------------------------------------------------------
+
+
+def test_a_ridge_starts_from_the_next_stronger_one():
+    fits = fastemf.complete(clear(), OMEGA, 2, reg=0.1)
+    assert _start(fits, 2, 0.05) is fits
+    assert _start(fits, 2, "auto") == "spectral"
+    assert _start(fits, 1, 0.05) == "spectral"
+    assert _start(None, 2, 0.05) == "spectral"
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6])
+def test_a_fit_without_one_of_its_factors_is_no_start(unit):
+    fit = fastemf.complete(unit * clear(), OMEGA, 2, reg=0.1 * unit)
+    X = fit.X.copy()
+    X[:, 1] = 1e-4 * X[:, 0]
+    assert _start(fit, 2, 0.0) is fit
+    assert _start(replace(fit, X=X), 2, 0.0) == "spectral"
+    assert _start(replace(fit, X=0 * X), 2, 0.0) == "spectral"
+
+
+def test_a_ridge_that_leaves_nothing_does_not_spoil_the_next():
+    alone = fastemf.select(clear(), 0.5, [2], [0.01], 2, **QUICK)
+    after = fastemf.select(clear(), 0.5, [2], [1e3, 0.01], 2, **QUICK)
+    assert after.best == alone.best
+
+
+# --- the rules ------------------------------------------------------------------------------
+
+
+def row(k, reg, loss, error=0.1, ridge=None, *, dropped=False):
+    return Setting(k, reg, reg if ridge is None else ridge, loss, error, 5 - dropped, dropped)
+
+
+def test_the_best_is_the_lowest_loss():
+    table = [row(1, 0.5, 1.3), row(2, 0.5, 1.0), row(2, 0.1, 1.2), row(5, 0.5, 0.2, dropped=True)]
+    assert choose(table, "best") is table[1]
+
+
+@pytest.mark.parametrize(
+    ("losses", "place"),
+    [
+        ([2.0, 2.0, 2.0, 2.0, 1.0], 4),  # nothing else is near
+        ([2.0, 2.0, 2.0, 1.05, 1.0], 3),  # the stronger ridge
+        ([2.0, 1.09, 1.09, 1.05, 1.0], 1),  # the smaller rank, and its strongest ridge
+        ([1.11, 2.0, 1.1, 2.0, 1.0], 2),  # at one standard error exactly
+    ],
+)
+def test_one_standard_error_prefers_the_simplest(losses, place):
+    settings = [(1, "auto", 0.3), (2, 0.4, 0.4), (2, "auto", 0.3), (5, 0.4, 0.4), (5, 0.1, 0.1)]
+    table = [
+        row(k, reg, loss, 1.0 if loss > 1 else 0.1, ridge)
+        for (k, reg, ridge), loss in zip(settings, losses, strict=True)
+    ]
+    assert choose(table, "one_se") is table[place]
+    assert choose(table, "best") is table[4]
+
+
+def test_the_simplest_may_not_have_been_dropped():
+    table = [row(1, 0.5, 1.0, dropped=True), row(2, 0.5, 1.05), row(5, 0.5, 1.0)]
+    assert choose(table, "one_se") is table[1]
+
+
+def test_clear_losers_are_dropped_and_the_winner_is_not():
+    data = clear(shape=(30, 20))
+    chosen = fastemf.select(data, OMEGA, [1, 2, 3], [0.001, 5.0], **QUICK)
+    dropped = {(row.k, row.reg) for row in chosen.table if row.dropped}
+    assert dropped >= {(1, 0.001), (1, 5.0), (2, 5.0), (3, 5.0)}
+    assert (2, 0.001) not in dropped
+    assert chosen.best.k >= 2
+    for row in chosen.table:
+        assert row.dropped == (row.folds < 5)
+
+
+def paired(parts, difference):
+    """Two settings that vary together by 10 from part to part, and by `difference` in pairs."""
+    trial = _Trial([(2, 0.1), (1, 0.1)], 2, parts)
+    trial._masses[:] = 1.0
+    wave = np.where(np.arange(2 * parts) % 2, 10.0, -10.0)
+    trial._losses[0] = (100 + wave).reshape(2, parts)
+    trial._losses[1] = (100 + wave + difference).reshape(2, parts)
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("parts", "difference", "rule", "dropped"),
+    [
+        (10, 1.0, "best", True),
+        (9, 1.0, "best", False),  # too few parts to tell
+        (10, 1.0, "one_se", False),  # the leader's standard error is 10 / 3
+        (10, 4.0, "one_se", True),
+        (10, 0.0, "best", False),
+        (10, np.where(np.arange(20) < 9, 1.0, -1.0), "best", False),  # not clear
+    ],
+)
+def test_what_is_dropped_is_worse_in_pairs(parts, difference, rule, dropped):
+    trial = paired(parts, difference)
+    trial.drop(1, rule)
+    assert trial.dropped.tolist() == [False, dropped]
+
+
+def test_mean_and_error_of_equal_masses_are_the_usual_ones():
+    losses = RNG.random(12)
+    mean, error = mean_and_error(losses, np.full(12, 3.0))
+    assert mean == pytest.approx(losses.mean() / 3)
+    assert error == pytest.approx(np.std(losses / 3, ddof=1) / 12**0.5)
+    masses = RNG.random(12)
+    assert mean_and_error(2 * masses, masses) == (pytest.approx(2), pytest.approx(0, abs=1e-12))
+
+
+# --- what the user sees ---------------------------------------------------------------------
+
+
+def test_the_table_can_be_read_and_made_a_data_frame():
+    chosen = fastemf.select(clear(), OMEGA, [1, 2], ["auto", 5.0], **QUICK)
+    lines = repr(chosen).splitlines()
+    assert lines[0].split() == ["k", "reg", "ridge", "loss", "std.", "error", "folds"]
+    assert len(lines) == 5
+    assert [line.split()[1] for line in lines[1:]] == ["auto", "5", "auto", "5"]
+    assert [line for line in lines if line.endswith("chosen")] == [
+        lines[1 + chosen.table.index(chosen.best)]
+    ]
+    assert sum(line.endswith("dropped") for line in lines) == sum(r.dropped for r in chosen.table)
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(chosen.table)
+    assert frame.columns.tolist() == [
+        "k", "reg", "ridge", "loss", "standard_error", "folds", "dropped",
+    ]  # fmt: skip
+    assert frame.loss.tolist() == [row.loss for row in chosen.table]
+
+
+def test_the_bar_counts_fits_on_standard_error(capsys):
+    fastemf.select(clear(), OMEGA, [1, 2], [0.001, 5.0], progress=True, **QUICK)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "20/20" in err  # what is dropped counts as done
+    fastemf.select(clear(), OMEGA, [2], [0.001], folds=2, **QUICK)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_warnings_are_those_of_the_final_fit():
+    with_gap = clear()
+    with_gap[3] = np.nan
+    with pytest.warns(UserWarning, match="1 rows and 0 columns have no obs") as caught:
+        fastemf.select(with_gap, OMEGA, [1], [0.1], 2, **QUICK)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+
+
+def test_the_plot_shows_every_setting_and_rings_the_one_chosen():
+    figure = pytest.importorskip("matplotlib.figure")
+    chosen = fastemf.select(clear(), OMEGA, [1, 2], ["auto", 5.0, 0.0], **QUICK)
+    ax = chosen.plot(ax=figure.Figure().subplots())
+    curves = {line.get_label(): line for line in ax.lines}
+    for k in (1, 2):
+        rows = sorted((row for row in chosen.table if row.k == k), key=lambda row: row.ridge)
+        assert curves[f"k = {k}"].get_xdata().tolist() == [row.ridge for row in rows]
+        assert curves[f"k = {k}"].get_ydata().tolist() == [row.loss for row in rows]
+    ring = curves["chosen"]
+    assert (ring.get_xdata()[0], ring.get_ydata()[0]) == (chosen.best.ridge, chosen.best.loss)
+    assert ax.get_xlim()[0] <= 0
+
+
+# --- bad input ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"folds": 1}, ValueError, "folds must be at least 2, got 1"),
+        ({"folds": 2.0}, TypeError, "folds must be an integer, got 2.0"),
+        ({"folds": 99}, ValueError, "folds must be at most the 56 cells observed, got 99"),
+        ({"ks": []}, ValueError, "ks must hold at least one value"),
+        ({"ks": 3}, TypeError, "ks must be a list of values to compare, got 3"),
+        ({"ks": [0]}, ValueError, "ks must be at least 1, got 0"),
+        ({"ks": [1, 8]}, ValueError, r"ks must be at most min\(rows, columns\) = 7.*got 8"),
+        ({"regs": []}, ValueError, "regs must hold at least one value"),
+        ({"regs": "auto"}, TypeError, "regs must be a list of values to compare, got 'auto'"),
+        ({"regs": [-1.0]}, ValueError, "reg must be finite and not negative, got -1.0"),
+        ({"regs": ["cv"]}, ValueError, "reg must be \"auto\" or a number >= 0, got 'cv'"),
+        ({"rule": "first"}, ValueError, "rule must be one of 'best', 'one_se', got 'first'"),
+        ({"reg_scaling": "plain"}, ValueError, "regs must be given with reg_scaling"),
+        ({"reg_scaling": "plain", "regs": ["auto"]}, ValueError, "count-scaled"),
+        ({"progress": 1}, TypeError, "progress must be True or False"),
+        ({"omega": 1.0}, ValueError, "omega must lie strictly between 0 and 1"),
+    ],
+)
+def test_bad_input(options, error, message):
+    with pytest.raises(error, match=message):
+        fastemf.select(R, **({"omega": OMEGA, "ks": [1]} | options))
+
+
+# --- real data ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore:.*have no observations")
+@pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning")
+@pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_the_choice_is_nearly_the_best_on_web_service_times(data_folder, intercepts, omega):
+    with np.load(data_folder / "wsdream1_rt_union.npz") as file:
+        src, row, col = file["src"], file["row"].astype(int), file["col"].astype(int)
+        seconds, shape = file["val"].astype(float), tuple(file["shape"].tolist())
+    train = (src & 1) > 0
+    test = ((src & 6) > 0) & ~train
+    data = row[train], col[train], seconds[train]
+
+    def loss(fit):
+        return expectile_loss(seconds[test] - fit.predict(row[test], col[test]), omega)
+
+    chosen = fastemf.select(data, omega, shape=shape, intercepts=intercepts)
+    others = [
+        loss(
+            fastemf.complete(
+                data, omega, setting.k, reg=setting.reg, shape=shape, intercepts=intercepts
+            )
+        )
+        for setting in chosen.table
+    ]
+    assert loss(chosen.fit) <= 1.02 * min(others)
