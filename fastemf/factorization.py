@@ -128,7 +128,8 @@ class Factorization:
         m, n = self.shape
         i, j = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
         try:
-            i, j = np.broadcast_arrays(i, j)
+            if i.shape != j.shape:  # views of the same memory, not to be written to
+                i, j = (index.copy() for index in np.broadcast_arrays(i, j))
         except ValueError:
             raise ValueError(
                 f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
