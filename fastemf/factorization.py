@@ -15,10 +15,13 @@ from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.observations import Observations, observe
 from fastemf.operators import as_operator
+from fastemf.ranking import Ranking, rank_rows
 from fastemf.records import Ridge, SweepRecord
+from fastemf.similarity import Similar, nearest
+from fastemf.summary import Summary, summarise_groups
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads, launch
-from fastemf.validation import check_choice, check_indices, check_integer
+from fastemf.validation import check_axis, check_choice, check_clip, check_indices, check_integer
 from fastemf.warn import warn
 
 __all__ = ["Factorization", "load"]
@@ -100,7 +103,9 @@ class Factorization:
 
     # --- predictions -----------------------------------------------------------------------
 
-    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
+    def predict(
+        self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model", clip: Any = None
+    ) -> NDArray[Any]:
         """Fitted values of the cells (rows[i], cols[i]), in the data's unit.
 
         Parameters
@@ -111,6 +116,10 @@ class Factorization:
             What a cell in a never-observed row or column gets: ``"model"`` the
             model's value (mu plus the other side's intercept, or 0 without
             intercepts), ``"nan"`` NaN.
+        clip
+            ``(low, high)``: values beyond are set to the bound, None leaves a side open.
+            ``clip=(0, None)`` for quantities that cannot be negative; the model can.
+            NaN stays NaN.
 
         Returns
         -------
@@ -123,8 +132,11 @@ class Factorization:
         >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
         >>> fit.predict([0, 2], [2, 1]).round(6).tolist()
         [3.0, 6.0]
+        >>> fit.predict([0, 2], [2, 1], clip=(None, 5)).round(6).tolist()
+        [3.0, 5.0]
         """
         check_choice(unseen, "unseen", ("model", "nan"))
+        bounds = check_clip(clip, self.X.dtype)
         m, n = self.shape
         i, j = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
         try:
@@ -143,10 +155,10 @@ class Factorization:
         launch(PREDICT_PAIRS, count_threads(-1), blocks, i, j, X, Y, a, c, out)
         if unseen == "nan":
             out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
-        return out.reshape(shape)
+        return np.clip(out, *bounds, out=out).reshape(shape)
 
-    def predict_block(self, rows: ArrayLike) -> NDArray[Any]:
-        """Fitted values of whole rows, as a (len(rows), n) array.
+    def predict_block(self, rows: ArrayLike, *, clip: Any = None) -> NDArray[Any]:
+        """Fitted values of whole rows, as a (len(rows), n) array; `clip` as in `predict`.
 
         Examples
         --------
@@ -156,6 +168,7 @@ class Factorization:
         >>> fit.predict_block([0]).round(6).tolist()
         [[1.0, 2.0, 3.0]]
         """
+        bounds = check_clip(clip, self.X.dtype)
         i = np.atleast_1d(check_indices(rows, "rows", self.shape[0]))
         if i.ndim != 1:
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
@@ -163,7 +176,7 @@ class Factorization:
         if self.row_intercepts is not None:
             a, c = self._offsets()
             block += a[i, None] + c
-        return np.asarray(block)
+        return np.asarray(np.clip(block, *bounds, out=block))
 
     def measure(self, A: Any, *, shape: tuple[int, int] | None = None) -> NDArray[Any]:
         """Fitted measurements <A_i, M̂> by an operator, in any form `fastemf.sense` takes.
@@ -190,8 +203,10 @@ class Factorization:
             Y = np.column_stack([Y, np.ones_like(c), c])
         return operator.forward(X, Y)
 
-    def to_dense(self, *, max_bytes: int = 1 << 30) -> NDArray[Any]:
+    def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
         """Every fitted value, as an (m, n) array; refused above `max_bytes` (1 GiB).
+
+        `clip` as in `predict`.
 
         Examples
         --------
@@ -207,7 +222,7 @@ class Factorization:
                 f"the dense {m} x {n} matrix takes {size:,} bytes, above max_bytes={max_bytes:,}; "
                 "use predict or predict_block, or raise max_bytes"
             )
-        return self.predict_block(np.arange(m))
+        return self.predict_block(np.arange(m), clip=clip)
 
     def _offsets(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """What rows and columns add to the product: mu + a and c, or two empty arrays."""
@@ -215,6 +230,142 @@ class Factorization:
             return np.empty(0, self.X.dtype), np.empty(0, self.X.dtype)
         shifted = self.row_intercepts + self.X.dtype.type(self.mu)
         return shifted, np.require(self.col_intercepts, requirements="W")
+
+    # --- questions -------------------------------------------------------------------------
+
+    def rank(
+        self, row: ArrayLike | None, n: int, *, order: str, seen: Any = None, clip: Any = None
+    ) -> Ranking:
+        """The n best columns of a row, of several rows, or of all.
+
+        Values are those of `predict`, to the bit, and a row's ranking does not depend on
+        the rows it is asked with. Of equal values the smaller column comes first. Columns
+        without any observation are never listed: nothing is known of them but the
+        fallback that `predict` gives. A row without any is ranked by the columns'
+        intercepts; where the fit has none it gets no columns.
+
+        To rank by risk, rank by a fit of a high level: the safest service is the one with
+        the smallest high expectile, not the one with the smallest typical value.
+
+        Parameters
+        ----------
+        row
+            A row, a one-dimensional array of rows, or None for all rows. Rows are
+            predicted a block at a time: memory is bounded whatever their number.
+        n
+            How many columns.
+        order
+            ``"smallest"`` if small values are good (latency), ``"largest"`` if large ones
+            are (spend). There is no default: the wrong one lists the worst.
+        seen
+            Data whose observed entries are left out, in any form `fastemf.complete`
+            takes: the training data, for new columns only. Read as a whole in each call,
+            so ask for many rows at once.
+        clip
+            As in `predict`. It bounds the values listed, not their order: among columns
+            at a bound the model's own values decide.
+
+        Returns
+        -------
+        Ranking
+            ``cols`` and ``values``, best first, of shape (n,) for one row and (rows, n) for
+            several; -1 and NaN where there are fewer than n columns to list.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.rank(1, 2, order="smallest").cols.tolist()
+        [0, 1]
+        >>> best = fit.rank(None, 1, order="largest", seen=R)  # what was not measured
+        >>> best.cols.tolist()
+        [[2], [-1], [1]]
+        >>> best.values.round(6).tolist()
+        [[3.0], [nan], [6.0]]
+        """
+        n = check_integer(n, "n", minimum=1)
+        check_choice(order, "order", ("smallest", "largest"))
+        bounds = check_clip(clip, self.X.dtype)
+        every_col = np.arange(self.shape[1])
+        rows = np.arange(self.shape[0]) if row is None else check_indices(row, "row", self.shape[0])
+        if rows.ndim > 1:
+            raise ValueError(
+                f"row must be one row, a one-dimensional array or None, got {rows.shape}"
+            )
+        ranking = rank_rows(
+            lambda block: self.predict(block[:, None], every_col),
+            np.atleast_1d(rows),
+            self.shape,
+            n,
+            largest=order == "largest",
+            seen=None if seen is None else self._seen(seen).by_row,
+            no_rows=self.unseen_rows if self.row_intercepts is None else self.unseen_rows[:0],
+            no_cols=self.unseen_cols,
+        )
+        cols, values = ranking.cols, np.clip(ranking.values, *bounds)
+        return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
+
+    def similar_rows(self, row: int, n: int) -> Similar:
+        """The n rows most like a row, by what the fit says of them.
+
+        The distance of two rows is the root mean square difference of their predictions
+        over all columns, intercepts included, in the data's unit. Factors are not
+        compared: X G and Y G⁻ᵀ are the same model as X and Y, with other factors. No
+        dense matrix is formed. The row itself is not listed, nor are rows without any
+        observation; such a row resembles none. Of equal distances the smaller row comes first.
+
+        Returns
+        -------
+        Similar
+            ``others`` and ``distances``, nearest first; -1 and NaN where there are fewer
+            than n.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 5.0, 2.0], [3.0, 3.0, 3.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> near = fit.similar_rows(0, 2)
+        >>> near.others.tolist(), near.distances.round(6).tolist()
+        ([2, 1], [3.0, 12.0])
+        """
+        return self._similar(0, row, n, "row")
+
+    def similar_cols(self, col: int, n: int) -> Similar:
+        """The n columns most like a column: `similar_rows` of the transpose.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([3.0, 3.0, 3.0], [1.0, 5.0, 2.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.similar_cols(1, 1).distances.round(6).tolist()  # column 2: 15 against 6
+        [9.0]
+        """
+        return self._similar(1, col, n, "col")
+
+    def _similar(self, axis: int, item: Any, n: int, name: str) -> Similar:
+        n = check_integer(n, "n", minimum=1)
+        index = check_indices(item, name, self.shape[axis])
+        if index.ndim:
+            raise ValueError(f"{name} must be a single one, got shape {index.shape}")
+        this, other = self._extended(axis), (self.X, self.Y)[1 - axis]
+        if self.row_intercepts is not None:
+            # What the other side's intercepts add is the same for both.
+            other = np.column_stack([other, np.ones_like(other[:, 0])])
+        return nearest(this, other, int(index), n, (self.unseen_rows, self.unseen_cols)[axis])
+
+    def _seen(self, seen: Any) -> Observations:
+        if isinstance(seen, np.ndarray) and seen.dtype == bool and not np.ma.isMaskedArray(seen):
+            raise TypeError(
+                "seen must be the data and not a mask of them, as every cell of a dense boolean "
+                "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
+            )
+        try:
+            return self._observe(seen, None, None)
+        except (IndexError, TypeError, ValueError) as error:
+            raise type(error)(f"seen is read as R of complete(), and {error}") from None
 
     # --- how well it fits ------------------------------------------------------------------
 
@@ -254,6 +405,36 @@ class Factorization:
         """
         observed = self._observe(R, weights, shape)
         return effective_omega(self._residuals(observed), _weights_or_none(observed))
+
+    def summary(self, R: Any, axis: int = 0, *, weights: Any = None, shape: Any = None) -> Summary:
+        """How well the fit describes each row (axis 0) or column (axis 1) of `R`.
+
+        Shows which rows a fit describes badly; on held-out data, which it predicts badly.
+        `R`, `weights` and `shape` are as in `fastemf.complete`.
+
+        Returns
+        -------
+        Summary
+            Arrays by row (column): ``observations``, ``mean``, ``rms``, ``loss``, ``w_eff``, and
+            ``weight`` where weights are given.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> print(fit.summary(np.array([[2.0, 4.0], [6.0, np.nan]]) + 1))
+        2 rows, 0 without observations:
+        row  observations  mean     rms  loss  w_eff
+          1             1     7       1   0.5      0
+          0             2     4  0.7071  0.25      0
+        """
+        check_axis(axis, ("rows", "columns"))
+        observed = self._observe(R, weights, shape)
+        if axis == 0:
+            return summarise_groups(observed.by_row, self.predict, self.omega, axis)
+        return summarise_groups(
+            observed.by_col, lambda cols, rows: self.predict(rows, cols), self.omega, axis
+        )
 
     def _residuals(self, observed: Observations) -> NDArray[np.float64]:
         side = observed.by_row
@@ -302,8 +483,7 @@ class Factorization:
         >>> new.predict(0, 1).round(6).tolist()
         40.0
         """
-        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
-            raise ValueError(f"axis must be 0 (new rows) or 1 (new columns), got {axis!r}")
+        check_axis(axis, ("new rows", "new columns"))
         fixed = self.shape[1 - axis]
         if shape is None and isinstance(R_new, tuple) and len(R_new) == 3:
             largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
