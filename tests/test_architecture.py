@@ -21,6 +21,7 @@ ALLOWED = {
     "__main__": {"cli"},
     "alternation": {"records", "ridge"},
     "cli": {"__init__", "demo", "experiments.reproduce"},
+    "columns": set(),
     "completion": {
         "factorization", "initialise", "loss", "observations", "fitting",
         "records", "ridge", "sweep", "threads", "validation", "warn",
@@ -73,6 +74,7 @@ ALLOWED = {
     },
     "jit": set(),
     "kernels": {"jit"},
+    "labels": {"columns"},
     "loss": set(),
     "matrix_files": set(),
     "metrics": {"loss", "validation"},
