@@ -14,6 +14,7 @@ from strategies import levels, seeds
 
 import fastemf
 from fastemf import ranking, summary
+from fastemf.labels import Labels
 from fastemf.observations import observe
 
 NAN, INF = float("nan"), float("inf")
@@ -177,11 +178,11 @@ def test_bounds_leave_the_order_to_the_model(fit):
 
 
 BAD_RANKS = [
-    ({"row": 7}, IndexError, "row must be below 7", 7),
-    ({"row": -1}, IndexError, "row must not be negative", -1),
-    ({"row": [0, 9]}, IndexError, "row must be below 7", 9),
-    ({"row": 1.0}, TypeError, "row must hold integers", "float64"),
-    ({"row": NAN}, TypeError, "row must hold integers", "float64"),
+    ({"row": 7}, IndexError, "rows must be below 7", 7),
+    ({"row": -1}, IndexError, "rows must not be negative", -1),
+    ({"row": [0, 9]}, IndexError, "rows must be below 7", 9),
+    ({"row": 1.0}, TypeError, "rows must hold integers", "float64"),
+    ({"row": NAN}, TypeError, "rows must hold integers", "float64"),
     ({"row": [[0, 1]]}, ValueError, "row must be one row, a one-dimensional", (1, 2)),
     ({"n": 0}, ValueError, "n must be at least 1", 0),
     ({"n": 2.0}, TypeError, "n must be an integer", 2.0),
@@ -286,11 +287,11 @@ def test_rows_without_data_resemble_none(fit):
 
 
 def test_bad_questions_about_similarity(fit):
-    with refuses(IndexError, "row must be below 7", 7):
+    with refuses(IndexError, "rows must be below 7", 7):
         fit.similar_rows(7, 1)
-    with refuses(IndexError, "col must be below 9", 9):
+    with refuses(IndexError, "cols must be below 9", 9):
         fit.similar_cols(9, 1)
-    with refuses(TypeError, "col must hold integers", "float64"):
+    with refuses(TypeError, "cols must hold integers", "float64"):
         fit.similar_cols(0.5, 1)
     with refuses(ValueError, "row must be a single one", "(2,)"):
         fit.similar_rows([0, 1], 1)
@@ -481,3 +482,95 @@ def test_bad_summaries(fit):
         fit.summary(np.ones((9, 7)))
     with refuses(ValueError, "weights must have the shape of R", (9, 7)):
         fit.summary(np.ones((7, 9)), weights=np.ones((9, 7)))
+
+
+# --- labels ---------------------------------------------------------------------------------
+
+CLIENTS = ["de", "fr", "it", "es", "pl", "se", "uk"]
+LABELS = {
+    "strings": [f"s{j}" for j in range(9)],
+    "integers": [70, 3, 11, 0, 8, 9, 4, 5, 6],
+    "dates": np.arange("2026-01-01", "2026-01-10", dtype="M8[D]").astype("M8[ns]"),
+}
+
+
+@pytest.fixture(params=LABELS)
+def services(request):
+    return Labels(LABELS[request.param], name="service")
+
+
+@pytest.fixture
+def named(fit, services):
+    return replace(fit, row_labels=Labels(CLIENTS, name="client"), col_labels=services)
+
+
+def called(labels, places):
+    """As the answer should be, padding included."""
+    if labels.values.dtype.kind == "M":
+        return [labels.values[p] if p >= 0 else np.datetime64("NaT") for p in places]
+    return [labels.values[p] if p >= 0 else None for p in places]
+
+
+def test_labels_in_labels_out(fit, named, services):
+    bare, named = without(fit, cols=[2, 5]), without(named, cols=[2, 5])
+    plain = bare.rank(None, 9, order="largest")
+    for row, client in enumerate(CLIENTS):
+        got = named.rank(client, 9, order="largest")
+        np.testing.assert_array_equal(got.cols, called(services, plain.cols[row]))
+        np.testing.assert_array_equal(got.values, plain.values[row])
+    some = named.rank(["uk", "de"], 2, order="largest")
+    for row, got in zip((6, 0), some.cols, strict=True):
+        np.testing.assert_array_equal(got, called(services, plain.cols[row, :2]))
+    assert named.rank(None, 9, order="largest").cols.shape == (7, 9)
+    near, there = fit.similar_rows(3, 8), named.similar_rows("es", 8)
+    assert there.others.tolist() == called(named.row_labels, near.others)
+    got = named.similar_cols(services.values[4], 9)
+    np.testing.assert_array_equal(got.others, called(services, bare.similar_cols(4, 9).others))
+
+
+def test_labelled_answers_have_one_type_whether_all_places_are_filled_or_not(named, services):
+    is_date = services.values.dtype.kind == "M"
+    for n in (2, 20):
+        cols = named.rank("de", n, order="smallest").cols
+        assert cols.dtype == (services.values.dtype if is_date else object)
+
+
+def test_unknown_labels_are_named(named):
+    with refuses(ValueError, "unknown labels", "'xx'"):
+        named.rank("xx", 3, order="smallest")
+    with refuses(ValueError, "unknown labels", "'xx'"):
+        named.similar_rows("xx", 3)
+
+
+def test_what_is_seen_by_labels(fit, named, services):
+    rows, cols = np.array([0, 0, 3, 6]), np.array([1, 8, 0, 4])
+    expected = fit.rank(None, 9, order="smallest", seen=(rows, cols, np.ones(4)))
+    clients, names = np.array(CLIENTS, object)[rows], services.values[cols]
+    dense = np.full((7, 9), NAN)
+    dense[rows, cols] = 1.0
+    forms = [(clients, names, np.ones(4)), dense, sp.csr_array(np.nan_to_num(dense))]
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    forms.append(pd.DataFrame({"client": clients, "ms": [1.0, NAN, 2.0, 0.0], "service": names}))
+    forms.append(pd.DataFrame(dense, index=CLIENTS, columns=services.values))
+    for seen in forms:
+        got = named.rank(None, 9, order="smallest", seen=seen).cols
+        for row in range(7):
+            np.testing.assert_array_equal(got[row], called(services, expected.cols[row]))
+    with refuses(ValueError, "seen is", "unknown labels", "'xx'"):
+        named.rank("de", 3, order="smallest", seen=(["xx"], names[:1], [1.0]))
+
+
+def test_a_summary_of_a_table_goes_by_its_labels(fit, named, services):
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rows, cols, ms = np.array([0, 0, 3, 6]), np.array([1, 8, 0, 4]), np.array([1.0, 2.0, 3.0, 4.0])
+    log = pd.DataFrame(
+        {"client": np.array(CLIENTS, object)[rows], "service": services.values[cols], "ms": ms}
+    )
+    for axis, labels in ((0, named.row_labels), (1, services)):
+        got = named.summary(log, axis=axis, values="ms")
+        np.testing.assert_array_equal(got.ids, labels.values)
+        for name, array in list(fit.summary((rows, cols, ms), axis=axis).columns().items())[1:]:
+            np.testing.assert_array_equal(got.columns()[name], array)
+    assert str(named.summary(log, values="ms")).splitlines()[2].split()[0] in CLIENTS
