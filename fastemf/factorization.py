@@ -309,7 +309,7 @@ class Factorization:
         """The n best columns of a row, of several rows, or of all.
 
         Values are those of `predict`, to the bit, and a row's ranking does not depend on
-        the rows it is asked with. Of equal values the smaller column comes first. Columns
+        the rows it is asked with. Of equal values the smaller index comes first. Columns
         without any observation are never listed: nothing is known of them but the
         fallback that `predict` gives. A row without any is ranked by the columns'
         intercepts; where the fit has none it gets no columns.
@@ -321,8 +321,8 @@ class Factorization:
         ----------
         row
             A row, a one-dimensional array of rows (indices, or labels where the fit has
-            them), or None for all rows. Rows are
-            predicted a block at a time: memory is bounded whatever their number.
+            them), or None for all rows. Rows are predicted a block at a time: memory is
+            bounded whatever their number.
         n
             How many columns.
         order
@@ -386,7 +386,7 @@ class Factorization:
         over all columns, intercepts included, in the data's unit. Factors are not
         compared: X G and Y G⁻ᵀ are the same model as X and Y, with other factors. No
         dense matrix is formed. The row itself is not listed, nor are rows without any
-        observation; such a row resembles none. Of equal distances the smaller row comes first.
+        observation; such a row resembles none. Of equal distances the smaller index comes first.
 
         Returns
         -------
@@ -432,7 +432,7 @@ class Factorization:
         return Similar(_called((self.row_labels, self.col_labels)[axis], others), distances)
 
     def _seen(self, seen: Any) -> Observations:
-        if isinstance(seen, np.ndarray) and seen.dtype == bool and not np.ma.isMaskedArray(seen):
+        if _is_mask(seen):
             raise TypeError(
                 "seen must be the data and not a mask of them, as every cell of a dense boolean "
                 "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
@@ -749,6 +749,13 @@ def load(path: str | os.PathLike[str]) -> Factorization:
 def _weights_or_none(observed: Observations) -> NDArray[Any] | None:
     weights = observed.by_row.weights
     return weights if weights.size else None
+
+
+def _is_mask(R: Any) -> bool:
+    """Whether a dense matrix is of booleans."""
+    if is_frame(R):
+        return all(getattr(dtype, "kind", "") == "b" for dtype in R.dtypes)
+    return isinstance(R, np.ndarray) and not np.ma.isMaskedArray(R) and R.dtype.kind == "b"
 
 
 def _called(labels: Labels | None, places: NDArray[np.int64]) -> NDArray[Any]:

@@ -22,7 +22,7 @@ class Ranking(NamedTuple):
     """
 
     cols: NDArray[Any]
-    """Columns; -1 where a row has fewer than n candidates."""
+    """Columns, -1 where a row has fewer than n candidates; or labels, and None or NaT."""
     values: NDArray[Any]
     """Their predicted values, in the data's unit; NaN where there is no column."""
 

@@ -14,10 +14,10 @@ __all__ = ["Similar", "nearest"]
 
 
 class Similar(NamedTuple):
-    """The rows (or columns) nearest to one; see `Factorization.similar_rows`."""
+    """The rows (or columns) like one, the nearest first; see `Factorization.similar_rows`."""
 
     others: NDArray[Any]
-    """Rows (columns), the nearest first; -1 where there are fewer than n."""
+    """Rows (columns), -1 where there are fewer than n; or labels, and None or NaT."""
     distances: NDArray[np.float64]
     """Root mean square difference of the predictions, in the data's unit; NaN where no other."""
 

@@ -31,7 +31,7 @@ class Summary:
     axis : int
         0 for rows, 1 for columns.
     ids : array
-        The rows or columns.
+        The rows or columns: indices, or labels where the fit has them.
     observations : int64 array
         Number of observations.
     weight : float64 array or None

@@ -552,11 +552,14 @@ def test_what_is_seen_by_labels(fit, named, services):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     forms.append(pd.DataFrame({"client": clients, "ms": [1.0, NAN, 2.0, 0.0], "service": names}))
-    forms.append(pd.DataFrame(dense, index=CLIENTS, columns=services.values))
+    matrix = pd.DataFrame(dense, index=CLIENTS, columns=services.values)
+    forms.append(matrix)
     for seen in forms:
         got = named.rank(None, 9, order="smallest", seen=seen).cols
         for row in range(7):
             np.testing.assert_array_equal(got[row], called(services, expected.cols[row]))
+    with refuses(TypeError, "seen must be the data", "mask"):
+        named.rank("de", 3, order="smallest", seen=matrix.notna())
     with refuses(ValueError, "seen is", "unknown labels", "'xx'"):
         named.rank("de", 3, order="smallest", seen=(["xx"], names[:1], [1.0]))
 
