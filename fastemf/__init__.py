@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from fastemf.completion import complete as complete
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
+    from fastemf.labels import Labels as Labels
     from fastemf.model_file import ModelFileError as ModelFileError
+    from fastemf.ranking import Ranking as Ranking
     from fastemf.records import SweepRecord as SweepRecord
     from fastemf.rip import measurements_needed as measurements_needed
     from fastemf.rip import rip_constant as rip_constant
     from fastemf.selection import Selection as Selection
     from fastemf.selection import select as select
     from fastemf.sensing import sense as sense
+    from fastemf.similarity import Similar as Similar
+    from fastemf.summary import Summary as Summary
     from fastemf.warn import ConvergenceWarning as ConvergenceWarning
 
 __version__ = "0.1.0"
@@ -45,9 +49,13 @@ _HOME = {
     "measurements_needed": "rip",
     "Factorization": "factorization",
     "load": "factorization",
+    "Labels": "labels",
     "ModelFileError": "model_file",
     "CheckpointError": "checkpoint",
     "SweepRecord": "records",
+    "Ranking": "ranking",
+    "Similar": "similarity",
+    "Summary": "summary",
     "ConvergenceWarning": "warn",
 }
 _MODULES = ("datasets", "loss", "metrics", "operators", "plot")

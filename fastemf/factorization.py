@@ -7,21 +7,28 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fastemf import model_file
 from fastemf.entry_kernels import PREDICT_PAIRS
+from fastemf.labels import Labels, check_known
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.observations import Observations, observe
 from fastemf.operators import as_operator
+from fastemf.ranking import Ranking, rank_rows
 from fastemf.records import Ridge, SweepRecord
+from fastemf.similarity import Similar, nearest
+from fastemf.summary import Summary, summarise_groups
 from fastemf.sweep import CompletionEngine
+from fastemf.tables import is_frame, is_table, select
 from fastemf.threads import count_threads, launch
-from fastemf.validation import check_choice, check_indices, check_integer
+from fastemf.validation import check_axis, check_choice, check_clip, check_indices, check_integer
 from fastemf.warn import warn
 
 __all__ = ["Factorization", "load"]
+
+Names = tuple[str | None, str | None, str | None]  # of a table's columns: rows, cols, values
 
 PAIRS_PER_BLOCK = 1 << 14  # a fraction of a millisecond
 
@@ -58,6 +65,9 @@ class Factorization:
         validation, of the first with the lowest ``validation_loss``.
     unseen_rows, unseen_cols : int64 arrays
         Rows and columns without any observation; their factors are zero.
+    row_labels, col_labels : Labels, or None
+        What rows and columns are called, in index order, where the data were a table. Every
+        row and column given to the fit is then read as a label, integers too.
     """
 
     X: NDArray[Any]
@@ -74,6 +84,8 @@ class Factorization:
     history: tuple[SweepRecord, ...]
     unseen_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     unseen_cols: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -95,24 +107,43 @@ class Factorization:
         end = "converged" if self.converged else "not converged"
         end = f"{end} in {self.n_iter} sweeps" if self.history else "folded in"
         intercepts = "" if self.row_intercepts is None else ", intercepts"
+        labels = ""
+        if self.row_labels is not None and self.col_labels is not None:
+            names = (self.row_labels.name, self.col_labels.name)
+            labels = ", labels" if None in names else ", labels {} x {}".format(*names)
         return (
-            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}, "
+            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
             f"reg={self.reg:.3g}, {self.X.dtype}, {end}>"
         )
 
     # --- predictions -----------------------------------------------------------------------
 
-    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
+    def predict(
+        self,
+        rows: Any,
+        cols: Any = None,
+        *,
+        unseen: str = "model",
+        unknown: str = "error",
+        clip: Any = None,
+    ) -> NDArray[Any]:
         """Fitted values of the cells (rows[i], cols[i]), in the data's unit.
 
         Parameters
         ----------
         rows, cols
-            Integer indices from 0, broadcast against each other.
+            Integer indices from 0, or labels where the fit has them, broadcast against each
+            other. Of a labelled fit also one table, with the columns it was fitted from.
         unseen
             What a cell in a never-observed row or column gets: ``"model"`` the
             model's value (mu plus the other side's intercept, or 0 without
             intercepts), ``"nan"`` NaN.
+        unknown
+            What labels that the fit does not have are: ``"error"``, or ``"nan"`` for NaN.
+        clip
+            ``(low, high)``: values beyond are set to the bound, None leaves a side open.
+            ``clip=(0, None)`` for quantities that cannot be negative; the model can.
+            NaN stays NaN.
 
         Returns
         -------
@@ -125,29 +156,48 @@ class Factorization:
         >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
         >>> fit.predict([0, 2], [2, 1]).round(6).tolist()
         [3.0, 6.0]
+        >>> fit.predict([0, 2], [2, 1], clip=(None, 5)).round(6).tolist()
+        [3.0, 5.0]
         """
         check_choice(unseen, "unseen", ("model", "nan"))
-        m, n = self.shape
-        i, j = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
+        check_choice(unknown, "unknown", ("error", "nan"))
+        bounds = check_clip(clip, self.X.dtype)
+        if cols is None and is_table(rows):
+            rows, cols = self._columns_of(rows)
+        i, j = self._positions(0, rows), self._positions(1, cols)
+        if unknown == "error":
+            check_known((i, rows, "rows"), (j, cols, "cols"))
         try:
-            i, j = np.broadcast_arrays(i, j)
+            if i.shape != j.shape:  # views of the same memory, not to be written to
+                i, j = (index.copy() for index in np.broadcast_arrays(i, j))
         except ValueError:
             raise ValueError(
                 f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
             ) from None
+        absent = (i < 0) | (j < 0)
+        if absent.any():
+            i, j = np.maximum(i, 0), np.maximum(j, 0)
+        out = self._cells(i, j)
+        out[absent] = np.nan
+        if unseen == "nan":
+            out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
+        return np.asarray(np.clip(out, *bounds, out=out))
+
+    def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
+        """Fitted values at indices of one shape."""
         shape = i.shape
-        i, j = (np.require(index.ravel(), requirements="W") for index in (i, j))
+        i, j = (np.require(index.ravel(), np.int64, "W") for index in (i, j))
         out = np.empty(i.size, self.X.dtype)
         blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
         a, c = self._offsets()
         X, Y = (np.require(factor, requirements="W") for factor in (self.X, self.Y))
         launch(PREDICT_PAIRS, count_threads(-1), blocks, i, j, X, Y, a, c, out)
-        if unseen == "nan":
-            out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
         return out.reshape(shape)
 
-    def predict_block(self, rows: ArrayLike) -> NDArray[Any]:
-        """Fitted values of whole rows, as a (len(rows), n) array.
+    def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
+        """Fitted values of whole rows (indices, or labels), as a (len(rows), n) array.
+
+        `clip` as in `predict`.
 
         Examples
         --------
@@ -157,14 +207,18 @@ class Factorization:
         >>> fit.predict_block([0]).round(6).tolist()
         [[1.0, 2.0, 3.0]]
         """
-        i = np.atleast_1d(check_indices(rows, "rows", self.shape[0]))
+        bounds = check_clip(clip, self.X.dtype)
+        i = np.atleast_1d(self._row_index(rows))
         if i.ndim != 1:
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
+        return self._block(i, bounds)
+
+    def _block(self, i: NDArray[np.int64], bounds: tuple[Any, Any]) -> NDArray[Any]:
         block = self.X[i] @ self.Y.T
         if self.row_intercepts is not None:
             a, c = self._offsets()
             block += a[i, None] + c
-        return np.asarray(block)
+        return np.asarray(np.clip(block, *bounds, out=block))
 
     def measure(self, A: Any, *, shape: tuple[int, int] | None = None) -> NDArray[Any]:
         """Fitted measurements <A_i, M̂> by an operator, in any form `fastemf.sense` takes.
@@ -191,8 +245,10 @@ class Factorization:
             Y = np.column_stack([Y, np.ones_like(c), c])
         return operator.forward(X, Y)
 
-    def to_dense(self, *, max_bytes: int = 1 << 30) -> NDArray[Any]:
+    def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
         """Every fitted value, as an (m, n) array; refused above `max_bytes` (1 GiB).
+
+        `clip` as in `predict`.
 
         Examples
         --------
@@ -201,6 +257,7 @@ class Factorization:
         >>> fit.to_dense().round(6).tolist()
         [[3.0, 4.0], [6.0, 8.0]]
         """
+        bounds = check_clip(clip, self.X.dtype)
         m, n = self.shape
         size = m * n * self.X.itemsize
         if size > check_integer(max_bytes, "max_bytes", minimum=0):
@@ -208,7 +265,7 @@ class Factorization:
                 f"the dense {m} x {n} matrix takes {size:,} bytes, above max_bytes={max_bytes:,}; "
                 "use predict or predict_block, or raise max_bytes"
             )
-        return self.predict_block(np.arange(m))
+        return self._block(np.arange(m), bounds)
 
     def _offsets(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """What rows and columns add to the product: mu + a and c, or two empty arrays."""
@@ -217,13 +274,204 @@ class Factorization:
         shifted = self.row_intercepts + self.X.dtype.type(self.mu)
         return shifted, np.require(self.col_intercepts, requirements="W")
 
+    # --- what rows and columns are called --------------------------------------------------
+
+    def _row_index(self, rows: Any) -> NDArray[np.int64]:
+        """Indices of rows, given as such or, where the fit has labels, by label."""
+        i = self._positions(0, rows)
+        check_known((i, rows, "rows"))
+        return i
+
+    def _col_index(self, cols: Any) -> NDArray[np.int64]:
+        """Indices of columns, given as such or, where the fit has labels, by label."""
+        j = self._positions(1, cols)
+        check_known((j, cols, "cols"))
+        return j
+
+    def _positions(self, axis: int, given: Any) -> NDArray[np.int64]:
+        """Indices of one side, -1 for an unknown label."""
+        labels = (self.row_labels, self.col_labels)[axis]
+        what = ("rows", "cols")[axis]
+        if labels is None:
+            return check_indices(given, what, self.shape[axis])
+        return labels.positions(given, what=what)
+
+    def _columns_of(self, table: Any) -> list[Any]:
+        """The two label columns of a table."""
+        if self.row_labels is None or self.col_labels is None:
+            raise TypeError("the fit has no labels to look a table up by: pass rows and cols")
+        names = (self.row_labels.name, self.col_labels.name)
+        if None in names:
+            raise ValueError("the labels of the fit have no column names: pass rows and cols")
+        return select(table, names)
+
+    # --- questions -------------------------------------------------------------------------
+
+    def rank(self, row: Any, n: int, *, order: str, seen: Any = None, clip: Any = None) -> Ranking:
+        """The n best columns of a row, of several rows, or of all.
+
+        Values are those of `predict`, to the bit, and a row's ranking does not depend on
+        the rows it is asked with. Of equal values the smaller index comes first. Columns
+        without any observation are never listed: nothing is known of them but the
+        fallback that `predict` gives. A row without any is ranked by the columns'
+        intercepts; where the fit has none it gets no columns.
+
+        To rank by risk, rank by a fit of a high level: the safest service is the one with
+        the smallest high expectile, not the one with the smallest typical value.
+
+        Parameters
+        ----------
+        row
+            A row, a one-dimensional array of rows (indices, or labels where the fit has
+            them), or None for all rows. Rows are predicted a block at a time: memory is
+            bounded whatever their number.
+        n
+            How many columns.
+        order
+            ``"smallest"`` if small values are good (latency), ``"largest"`` if large ones
+            are (spend). There is no default: the wrong one lists the worst.
+        seen
+            Data whose observed entries are left out, in any form `fastemf.complete`
+            takes: the training data, for new columns only. Of a table with the columns that
+            the fit's labels came from, every line counts. Read as a whole in each call, so
+            ask for many rows at once.
+        clip
+            As in `predict`. It bounds the values listed, not their order: among columns
+            at a bound the model's own values decide.
+
+        Returns
+        -------
+        Ranking
+            ``cols`` and ``values``, best first, of shape (n,) for one row and (rows, n) for
+            several; -1 and NaN where there are fewer than n columns to list. Of a labelled
+            fit ``cols`` are labels, None (NaT for dates) in place of -1.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.rank(1, 2, order="smallest").cols.tolist()
+        [0, 1]
+        >>> best = fit.rank(None, 1, order="largest", seen=R)  # what was not measured
+        >>> best.cols.tolist()
+        [[2], [-1], [1]]
+        >>> best.values.round(6).tolist()
+        [[3.0], [nan], [6.0]]
+        """
+        n = check_integer(n, "n", minimum=1)
+        check_choice(order, "order", ("smallest", "largest"))
+        bounds = check_clip(clip, self.X.dtype)
+        every_col = np.arange(self.shape[1])
+        rows = np.arange(self.shape[0]) if row is None else self._row_index(row)
+        if rows.ndim > 1:
+            raise ValueError(
+                f"row must be one row, a one-dimensional array or None, got {rows.shape}"
+            )
+        ranking = rank_rows(
+            lambda block: self._cells(*np.meshgrid(block, every_col, indexing="ij")),
+            np.atleast_1d(rows),
+            self.shape,
+            n,
+            largest=order == "largest",
+            seen=None if seen is None else self._seen(seen).by_row,
+            no_rows=self.unseen_rows if self.row_intercepts is None else self.unseen_rows[:0],
+            no_cols=self.unseen_cols,
+        )
+        cols, values = _called(self.col_labels, ranking.cols), np.clip(ranking.values, *bounds)
+        return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
+
+    def similar_rows(self, row: Any, n: int) -> Similar:
+        """The n rows most like a row, by what the fit says of them.
+
+        The distance of two rows is the root mean square difference of their predictions
+        over all columns, intercepts included, in the data's unit. Factors are not
+        compared: X G and Y G⁻ᵀ are the same model as X and Y, with other factors. No
+        dense matrix is formed. The row itself is not listed, nor are rows without any
+        observation; such a row resembles none. Of equal distances the smaller index comes first.
+
+        Returns
+        -------
+        Similar
+            ``others`` and ``distances``, nearest first; -1 and NaN where there are fewer
+            than n. Of a labelled fit ``others`` are labels, as in `rank`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 5.0, 2.0], [3.0, 3.0, 3.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> near = fit.similar_rows(0, 2)
+        >>> near.others.tolist(), near.distances.round(6).tolist()
+        ([2, 1], [3.0, 12.0])
+        """
+        return self._similar(0, self._row_index(row), n)
+
+    def similar_cols(self, col: Any, n: int) -> Similar:
+        """The n columns most like a column: `similar_rows` of the transpose.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([3.0, 3.0, 3.0], [1.0, 5.0, 2.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.similar_cols(1, 1).distances.round(6).tolist()  # column 2: 15 against 6
+        [9.0]
+        """
+        return self._similar(1, self._col_index(col), n)
+
+    def _similar(self, axis: int, index: NDArray[np.int64], n: int) -> Similar:
+        n = check_integer(n, "n", minimum=1)
+        if index.ndim:
+            name = ("row", "col")[axis]
+            raise ValueError(f"{name} must be a single one, got shape {index.shape}")
+        this, other = self._extended(axis), (self.X, self.Y)[1 - axis]
+        if self.row_intercepts is not None:
+            # What the other side's intercepts add is the same for both.
+            other = np.column_stack([other, np.ones_like(other[:, 0])])
+        unseen = (self.unseen_rows, self.unseen_cols)[axis]
+        others, distances = nearest(this, other, int(index), n, unseen)
+        return Similar(_called((self.row_labels, self.col_labels)[axis], others), distances)
+
+    def _seen(self, seen: Any) -> Observations:
+        if _is_mask(seen):
+            raise TypeError(
+                "seen must be the data and not a mask of them, as every cell of a dense boolean "
+                "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
+            )
+        try:
+            if self._has_label_columns(seen):
+                rows, cols = self._columns_of(seen)
+                seen = (rows, cols, np.ones(len(rows)))
+            return self._observe(seen, None, None, (None, None, None))
+        except (IndexError, TypeError, ValueError) as error:
+            raise type(error)(f"seen is read as R of complete(), and {error}") from None
+
+    def _has_label_columns(self, table: Any) -> bool:
+        """Whether a table has lines of labels; one of pandas may be a matrix."""
+        if self.row_labels is None or self.col_labels is None or not is_table(table):
+            return False
+        return not is_frame(table) or (
+            self.row_labels.name in table.columns and self.col_labels.name in table.columns
+        )
+
     # --- how well it fits ------------------------------------------------------------------
 
-    def objective(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
+    def objective(
+        self,
+        R: Any,
+        *,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> float:
         """F on any data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
-        On the data fitted this is the objective of the factors' record in ``history``. `R`,
-        `weights` and `shape` are as in `fastemf.complete`.
+        On the data fitted this is the objective of the factors' record in ``history``. All
+        parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
+        columns that the fit's labels came from.
 
         Examples
         --------
@@ -233,17 +481,27 @@ class Factorization:
         >>> fit.objective(R + 1) - 0.5 * 4 < 1e-12
         True
         """
-        observed = self._observe(R, weights, shape)
+        observed = self._observe(R, weights, shape, (rows, cols, values))
         engine = self._engine(observed, n_threads=1)
         ridge = Ridge(self.reg, self.intercept_reg)
         loss = expectile_loss(self._residuals(observed), self.omega, _weights_or_none(observed))
         return loss + engine.penalty(self._extended(0), self._extended(1), ridge)
 
-    def effective_omega(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
+    def effective_omega(
+        self,
+        R: Any,
+        *,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> float:
         """Level at which the fit really lies in `R`: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
 
         Equal to ``omega`` for the constant that is the data's ω-expectile; on
-        held-out data a measure of calibration. NaN where every residual is 0.
+        held-out data a measure of calibration. NaN where every residual is 0. Parameters
+        are as in `objective`.
 
         Examples
         --------
@@ -253,26 +511,107 @@ class Factorization:
         >>> round(fit.effective_omega(R), 3)  # three zeros below 1, eight units above
         0.273
         """
-        observed = self._observe(R, weights, shape)
+        observed = self._observe(R, weights, shape, (rows, cols, values))
         return effective_omega(self._residuals(observed), _weights_or_none(observed))
+
+    def summary(
+        self,
+        R: Any,
+        axis: int = 0,
+        *,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> Summary:
+        """How well the fit describes each row (axis 0) or column (axis 1) of `R`.
+
+        Shows which rows a fit describes badly; on held-out data, which it predicts badly.
+        Other parameters are as in `objective`.
+
+        Returns
+        -------
+        Summary
+            Arrays by row (column): ``observations``, ``mean``, ``rms``, ``loss``, ``w_eff``, and
+            ``weight`` where weights are given.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> print(fit.summary(np.array([[2.0, 4.0], [6.0, np.nan]]) + 1))
+        2 rows, 0 without observations:
+        row  observations  mean     rms  loss  w_eff
+          1             1     7       1   0.5      0
+          0             2     4  0.7071  0.25      0
+        """
+        check_axis(axis, ("rows", "columns"))
+        observed = self._observe(R, weights, shape, (rows, cols, values))
+        if axis == 0:
+            found = summarise_groups(observed.by_row, self._cells, self.omega, axis)
+        else:
+            found = summarise_groups(
+                observed.by_col, lambda j, i: self._cells(i, j), self.omega, axis
+            )
+        labels = (self.row_labels, self.col_labels)[axis]
+        return found if labels is None else replace(found, ids=labels.values)
 
     def _residuals(self, observed: Observations) -> NDArray[np.float64]:
         side = observed.by_row
-        predicted = self.predict(side.keys, side.indices)
+        predicted = self._cells(side.keys, side.indices)
         return side.values.astype(np.float64) - predicted.astype(np.float64)
 
-    def _observe(self, R: Any, weights: Any, shape: Any) -> Observations:
-        if shape is None and isinstance(R, tuple):
+    def _observe(self, R: Any, weights: Any, shape: Any, names: Names) -> Observations:
+        if shape is None and isinstance(R, tuple) and self.row_labels is None:
             shape = self.shape
-        observed = observe(R, weights=weights, shape=shape)
+        observed = self._placed(R, weights, shape, names, (self.row_labels, self.col_labels))
         if observed.shape != self.shape:
             raise ValueError(f"R must have the fit's shape {self.shape}, got {observed.shape}")
+        return observed
+
+    def _placed(
+        self,
+        R: Any,
+        weights: Any,
+        shape: Any,
+        names: Names,
+        sides: tuple[Labels | None, Labels | None],
+        n_threads: int = 1,
+    ) -> Observations:
+        """Observations placed by the labels of the fit, where it has them."""
+        rows, cols, values = names
+        if self.row_labels is None or self.col_labels is None:
+            if names != (None, None, None):
+                raise ValueError(f"the fit has no labels to place a table by, got columns {names}")
+            return observe(R, weights=weights, shape=shape, n_threads=n_threads)
+        if values is not None:
+            rows = self.row_labels.name if rows is None else rows
+            cols = self.col_labels.name if cols is None else cols
+        observed = observe(
+            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
+            n_threads=n_threads,
+        )  # fmt: skip
+        for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
+            if ours is None or theirs is None or ours is theirs:
+                continue
+            if not np.array_equal(ours.values, theirs.values):
+                raise ValueError("the observations have other labels than the fit")
         return observed
 
     # --- new rows and columns --------------------------------------------------------------
 
     def fold_in(
-        self, R_new: Any, *, axis: int = 0, weights: Any = None, shape: Any = None, n_jobs: int = -1
+        self,
+        R_new: Any,
+        *,
+        axis: int = 0,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+        n_jobs: int = -1,
     ) -> Factorization:
         """Fit rows (axis 0) or columns (axis 1) that were not there, the other side held fixed.
 
@@ -287,13 +626,15 @@ class Factorization:
             (any, n) matrix for axis 0, (m, any) for axis 1.
         axis
             0 for new rows, 1 for new columns.
-        weights, shape, n_jobs
-            As in `fastemf.complete`.
+        rows, cols, values, weights, shape, n_jobs
+            As in `fastemf.complete`; `rows` and `cols` are by default the columns that the
+            fit's labels came from.
 
         Returns
         -------
         Factorization
-            Of the new rows (columns), numbered from 0, by the same other side.
+            Of the new rows (columns), numbered from 0 or by their labels, and the same
+            other side.
 
         Examples
         --------
@@ -303,13 +644,14 @@ class Factorization:
         >>> new.predict(0, 1).round(6).tolist()
         40.0
         """
-        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
-            raise ValueError(f"axis must be 0 (new rows) or 1 (new columns), got {axis!r}")
+        check_axis(axis, ("new rows", "new columns"))
         fixed = self.shape[1 - axis]
-        if shape is None and isinstance(R_new, tuple) and len(R_new) == 3:
+        is_triplets = isinstance(R_new, tuple) and len(R_new) == 3
+        if shape is None and is_triplets and self.row_labels is None:
             largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
             shape = (int(largest) + 1, fixed) if axis == 0 else (fixed, int(largest) + 1)
-        observed = observe(R_new, weights=weights, shape=shape)
+        sides = (None, self.col_labels) if axis == 0 else (self.row_labels, None)
+        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides)
         if observed.shape[1 - axis] != fixed:
             what = ("columns", "rows")[axis]
             raise ValueError(
@@ -323,17 +665,30 @@ class Factorization:
         solved = engine.solve(axis, start, other, ridge).factor.astype(self.X.dtype, copy=False)
         factor = np.ascontiguousarray(solved[:, : self.k])
         intercepts = None if self.row_intercepts is None else solved[:, self.k].copy()
+        labels = self._new_labels(axis, observed)
         news: dict[str, Any]
         if axis == 0:
             unseen = np.flatnonzero(observed.by_row.mass == 0)
             news = {"X": factor, "row_intercepts": intercepts, "unseen_rows": unseen}
+            news["row_labels"] = labels
         else:
             unseen = np.flatnonzero(observed.by_col.mass == 0)
             news = {"Y": factor, "col_intercepts": intercepts, "unseen_cols": unseen}
+            news["col_labels"] = labels
         if unseen.size:
             what = ("rows", "columns")[axis]
             warn(f"{unseen.size} of the {factor.shape[0]} new {what} have no observations")
         return replace(self, history=(), converged=True, **news)
+
+    def _new_labels(self, axis: int, observed: Observations) -> Labels | None:
+        """Of what was folded in: its own, or its numbers where it came without."""
+        before = (self.row_labels, self.col_labels)[axis]
+        if before is None:
+            return None
+        found = (observed.row_labels, observed.col_labels)[axis]
+        if found is None:
+            found = Labels(np.arange(observed.shape[axis]))
+        return found.renamed(before.name) if found.name is None else found
 
     def _extended(self, axis: int) -> NDArray[Any]:
         """Factors of one side with their intercepts as last column."""
@@ -396,3 +751,21 @@ def load(path: str | os.PathLike[str]) -> Factorization:
 def _weights_or_none(observed: Observations) -> NDArray[Any] | None:
     weights = observed.by_row.weights
     return weights if weights.size else None
+
+
+def _is_mask(R: Any) -> bool:
+    """Whether a dense matrix is of booleans."""
+    if is_frame(R):
+        return all(getattr(dtype, "kind", "") == "b" for dtype in R.dtypes)
+    return isinstance(R, np.ndarray) and not np.ma.isMaskedArray(R) and R.dtype.kind == "b"
+
+
+def _called(labels: Labels | None, places: NDArray[np.int64]) -> NDArray[Any]:
+    """The labels at these places, None or NaT for -1; the places where there are no labels."""
+    if labels is None:
+        return places
+    found = labels.take(places)
+    if found.dtype.kind != "M":
+        found = found.astype(object)  # integers have no missing value
+    found[places < 0] = None
+    return found

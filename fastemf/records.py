@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -83,4 +84,4 @@ class SweepRecord:
     accepted: bool
     restarts: int
     seconds: float
-    validation_loss: float
+    validation_loss: float = math.nan

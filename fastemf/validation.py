@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "check_axis",
     "check_choice",
+    "check_clip",
     "check_dtype",
     "check_factor",
     "check_flag",
@@ -86,6 +88,42 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
         words = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {words}, got {value!r}")
     return value
+
+
+def check_axis(axis: Any, meanings: tuple[str, str]) -> int:
+    """0 or 1; the meanings are for the message."""
+    if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
+        raise ValueError(f"axis must be 0 ({meanings[0]}) or 1 ({meanings[1]}), got {axis!r}")
+    return int(axis)
+
+
+def check_clip(clip: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Bounds of predictions as numbers of their type, infinite where a side is open.
+
+    NaN compares as neither too low nor too high: ``np.clip`` with these leaves it.
+    """
+    if clip is None:
+        return dtype.type(-np.inf), dtype.type(np.inf)
+    try:
+        low, high = clip
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"clip must be (low, high), None for an open side, got {_describe(clip)}"
+        ) from None
+    bounds = []
+    for bound, name, free in ((low, "clip[0]", -np.inf), (high, "clip[1]", np.inf)):
+        if bound is None:
+            bounds.append(dtype.type(free))
+            continue
+        if isinstance(bound, (bool, np.bool_)) or not isinstance(bound, numbers.Real):
+            raise TypeError(f"{name} must be a number or None, got {_describe(bound)}")
+        with np.errstate(over="ignore"):  # to infinity, which is refused
+            bounds.append(dtype.type(bound))
+        if not np.isfinite(bounds[-1]):
+            raise ValueError(f"{name} must be finite in {dtype}, or None, got {bound!r}")
+    if bounds[0] > bounds[1]:
+        raise ValueError(f"clip must be (low, high) with low <= high, got {clip!r}")
+    return bounds[0], bounds[1]
 
 
 def check_flag(value: Any, name: str) -> bool:

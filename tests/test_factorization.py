@@ -54,6 +54,13 @@ def test_predicting_does_not_touch_what_it_gets(fit):
     np.testing.assert_array_equal(rows, [1, 2])
 
 
+def test_indices_of_other_shapes_pair_up_without_a_warning(fit):
+    # numpy marks views it broadcasts, and warns when one is used as writeable
+    dense = fit.to_dense()
+    np.testing.assert_allclose(fit.predict([[3]], np.arange(12)), dense[[3]], rtol=1e-12)
+    np.testing.assert_allclose(fit.predict([[3, 2]], [0, 1]), [dense[[3, 2], [0, 1]]], rtol=1e-12)
+
+
 def test_objective_and_level_on_other_data(fit):
     rng = np.random.default_rng(1)
     rows, cols = rng.integers(0, 15, 30), rng.integers(0, 12, 30)
