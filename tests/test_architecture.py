@@ -30,6 +30,9 @@ ALLOWED = {
     "demo": {"completion", "datasets", "loss", "metrics"},
     "entries": {"validation", "warn"},
     "entry_kernels": {"jit"},
+    "estimators": {
+        "completion", "factorization", "labels", "loss", "metrics", "observations", "validation",
+    },
     "experiments.__init__": set(),
     "experiments.chi_squared": {"experiments.report", "plot", "validation"},
     "experiments.convergence_rate": {"experiments.recovery"},
