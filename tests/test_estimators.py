@@ -64,9 +64,9 @@ def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_ta
 @pytest.mark.filterwarnings("ignore:.*observations are zero:UserWarning")  # stored in BSR blocks
 @parametrize_with_checks(
     [
-        ExpectileFactorization(max_iter=10, n_jobs=1),
-        ExpectileFactorization(k=1, intercepts=True, max_iter=10, n_jobs=1),
-        ExpectilePairRegressor(max_iter=10, n_jobs=1),
+        ExpectileFactorization(max_iter=5, n_jobs=1),
+        ExpectileFactorization(k=1, intercepts=True, max_iter=5, n_jobs=1),
+        ExpectilePairRegressor(max_iter=5, n_jobs=1),
     ],
     expected_failed_checks=expected_failures,
 )
