@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fastemf.completion import complete
 from fastemf.factorization import Factorization
-from fastemf.labels import Labels
 from fastemf.loss import expectile
 from fastemf.metrics import expectile_skill
 from fastemf.observations import observe
@@ -41,7 +40,7 @@ except ModuleNotFoundError:
 
 __all__ = ["ExpectileFactorization", "ExpectilePairRegressor"]
 
-SIDES = ("X[:, 0]", "X[:, 1]")  # rows and columns, in messages
+SIDES = ("rows", "cols")  # the columns of X, in messages
 
 
 class _Completion(BaseEstimator):
@@ -67,8 +66,8 @@ class _Completion(BaseEstimator):
         self.random_state = random_state
         self.n_jobs: Any = n_jobs
 
-    def _complete(self, R: Any, **data: Any) -> Self:
-        self.factorization_: Factorization = complete(R, **data, **self.get_params(deep=False))
+    def _complete(self, R: Any) -> Self:
+        self.factorization_: Factorization = complete(R, **self.get_params(deep=False))
         self.n_iter_ = self.factorization_.n_iter
         return self
 
@@ -235,9 +234,7 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
     Attributes
     ----------
     factorization_ : Factorization
-        The fit: factors, history, predictions.
-    row_labels_, col_labels_ : Labels
-        What its rows and columns are called, in its order.
+        The fit, with labels: factors, history, predictions.
     n_iter_ : int
         Sweeps done.
     n_features_in_, feature_names_in_ : int, array of str
@@ -307,11 +304,8 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
             kept = np.flatnonzero(weights)
             columns = [_safe_indexing(column, kept) for column in columns]
             values, weights = values[kept], weights[kept]
-        row_labels, rows = Labels.encode(columns[0], what=SIDES[0])
-        col_labels, cols = Labels.encode(columns[1], what=SIDES[1])
-        self._complete((rows, cols, values), weights=weights)
-        self.row_labels_, self.col_labels_ = row_labels, col_labels
-        return self
+        observed = observe((*columns, values), weights=weights, labels=(None, None))
+        return self._complete(observed)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Fitted expectiles of the pairs `X`, in the unit of `y`.
@@ -329,10 +323,10 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         True
         """
         check_is_fitted(self)
-        rows, cols = self._pairs(X, reset=False)
-        i = self.row_labels_.positions(rows, what=SIDES[0])
-        j = self.col_labels_.positions(cols, what=SIDES[1])
-        fit = self.factorization_
+        fit, columns = self.factorization_, self._pairs(X, reset=False)
+        labels: tuple[Any, ...] = (fit.row_labels, fit.col_labels)
+        i, j = (labels[side].positions(columns[side], what=SIDES[side]) for side in range(2))
+        fit = replace(fit, row_labels=None, col_labels=None)  # by position from here on
         if (i < 0).any() or (j < 0).any():
             fit = _with_nobody(fit)
             m, n = fit.shape
