@@ -17,6 +17,7 @@ from fastemf.factorization import Factorization
 from fastemf.loss import expectile
 from fastemf.metrics import expectile_skill
 from fastemf.observations import observe
+from fastemf.threads import count_threads
 from fastemf.validation import check_dtype, check_factor
 
 try:
@@ -97,8 +98,6 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         The fit: factors, history, predictions.
     n_iter_ : int
         Sweeps done.
-    n_features_in_, feature_names_in_ : int, array of str
-        Columns of the matrix; their names, where a table with names was fitted.
 
     Examples
     --------
@@ -129,9 +128,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         ----------
         R
             A scipy sparse matrix or array (every stored entry is observed), or a dense
-            array or table (NaN is missing; in a masked array what is masked).
-        y
-            Ignored.
+            array or table (NaN is missing; in a masked array what is masked). `y` is ignored.
 
         Examples
         --------
@@ -155,7 +152,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> (ten / one).round(6).tolist()
         [10.0]
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "factorization_")
         rows = self.factorization_.fold_in(self._matrix(R, reset=False), n_jobs=self.n_jobs)
         a = rows.row_intercepts
         return rows.X if a is None else np.column_stack([rows.X, a])
@@ -170,7 +167,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> model.inverse_transform(model.transform([[30.0, np.nan]])).round(6).tolist()
         [[30.0, 40.0]]
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "factorization_")
         fit, count = self.factorization_, np.shape(X)[0]
         given = check_factor(X, "X", (count, self._n_features_out), fit.X.dtype)
         factors, intercepts = np.split(given.astype(fit.X.dtype), [fit.k], axis=1)
@@ -192,7 +189,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> round(model.score([[30.0, 40.0]]), 6)
         1.0
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "factorization_")
         observed = observe(self._matrix(R, reset=False))
         rows, side = self.factorization_.fold_in(observed, n_jobs=self.n_jobs), observed.by_row
         return _skill(side.values, rows.predict(side.keys, side.indices), rows.omega)
@@ -237,22 +234,17 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         The fit, with labels: factors, history, predictions.
     n_iter_ : int
         Sweeps done.
-    n_features_in_, feature_names_in_ : int, array of str
-        2; names of the two columns, where a table with names was fitted.
 
     Examples
     --------
     >>> import fastemf
     >>> from sklearn.model_selection import KFold, cross_val_score
     >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, noise=0.05, density=0.5, random_state=0).R
-    >>> R = R.tocoo()
-    >>> pairs = [*zip(R.row.tolist(), R.col.tolist())]
+    >>> pairs = [*zip(*R.nonzero())]
     >>> model = fastemf.ExpectilePairRegressor(omega=0.1, k=2)
     >>> folds = KFold(3, shuffle=True, random_state=0)
     >>> bool(cross_val_score(model, pairs, R.data, cv=folds).min() > 0.5)
     True
-    >>> model.fit(pairs, R.data).predict([(0, 3), (0, 999)]).shape
-    (2,)
     """
 
     def __init__(
@@ -284,7 +276,7 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
             of columns. Integers, strings or dates, one type in each; floats must be whole
             numbers. A missing label is an error.
         y
-            Values, one per pair.
+            Their values.
         sample_weight
             Weight of each observation: two is the observation twice, zero leaves it out.
 
@@ -304,8 +296,10 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
             kept = np.flatnonzero(weights)
             columns = [_safe_indexing(column, kept) for column in columns]
             values, weights = values[kept], weights[kept]
-        observed = observe((*columns, values), weights=weights, labels=(None, None))
-        return self._complete(observed)
+        n_threads = count_threads(self.n_jobs)
+        return self._complete(
+            observe((*columns, values), weights=weights, labels=(None, None), n_threads=n_threads)
+        )
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Fitted expectiles of the pairs `X`, in the unit of `y`.
@@ -322,7 +316,7 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         >>> bool(new == model.factorization_.mu == 2.0)
         True
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "factorization_")
         fit, columns = self.factorization_, self._pairs(X, reset=False)
         labels: tuple[Any, ...] = (fit.row_labels, fit.col_labels)
         i, j = (labels[side].positions(columns[side], what=SIDES[side]) for side in range(2))

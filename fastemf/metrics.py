@@ -161,6 +161,7 @@ def expectile_skill(
 
     On held-out values this is the proper score of an ω-expectile. The constant to beat is
     ``fastemf.loss.expectile`` of the training values. NaN where the constant has no loss.
+    `weights` count observations as in `fastemf.complete`.
 
     Examples
     --------

@@ -31,7 +31,7 @@ ALLOWED = {
     "entries": {"validation", "warn"},
     "entry_kernels": {"jit"},
     "estimators": {
-        "completion", "factorization", "loss", "metrics", "observations", "validation",
+        "completion", "factorization", "loss", "metrics", "observations", "threads", "validation",
     },
     "experiments.__init__": set(),
     "experiments.chi_squared": {"experiments.report", "plot", "validation"},

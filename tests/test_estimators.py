@@ -265,6 +265,14 @@ def test_copies_are_equal(model, data):
     assert fitted.factorization_.omega == 0.2
 
 
+def test_a_fit_that_failed_is_no_fit():
+    model = ExpectilePairRegressor()
+    with pytest.raises(ValueError, match="two columns"):
+        model.fit(np.ones((4, 3)), np.ones(4))
+    with pytest.raises(NotFittedError):
+        model.predict(PAIRS)
+
+
 def test_parameters_are_those_of_complete():
     theirs = inspect.signature(complete).parameters
     for model in (ExpectileFactorization, ExpectilePairRegressor):
