@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fastemf import plot as plot
     from fastemf.checkpoint import CheckpointError as CheckpointError
     from fastemf.completion import complete as complete
+    from fastemf.estimators import ExpectileFactorization as ExpectileFactorization
+    from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
     from fastemf.labels import Labels as Labels
@@ -57,10 +59,15 @@ _HOME = {
     "Similar": "similarity",
     "Summary": "summary",
     "ConvergenceWarning": "warn",
+    "ExpectileFactorization": "estimators",
+    "ExpectilePairRegressor": "estimators",
 }
 _MODULES = ("datasets", "loss", "metrics", "operators", "plot")
 
-__all__ = ["__version__", *_HOME, *_MODULES]
+# Left out of __all__: a star import must not need scikit-learn.
+_ESTIMATORS = [name for name, home in _HOME.items() if home == "estimators"]
+
+__all__ = ["__version__", *(name for name in _HOME if name not in _ESTIMATORS), *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
@@ -74,4 +81,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    from importlib.util import find_spec
+
+    return sorted([*__all__, *(_ESTIMATORS if find_spec("sklearn") else [])])

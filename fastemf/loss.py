@@ -76,4 +76,4 @@ def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None)
         previous, level = level, float(np.sum(w * b) / np.sum(w))
         if abs(level - previous) <= 1e-15 * abs(level):
             break
-    return level
+    return min(max(level, float(b.min())), float(b.max()))  # as a mean is, but for rounding

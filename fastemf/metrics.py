@@ -151,12 +151,17 @@ def summarise_by_bin(
 
 
 def expectile_skill(
-    values: ArrayLike, predicted: ArrayLike, omega: float, constant: float
+    values: ArrayLike,
+    predicted: ArrayLike,
+    omega: float,
+    constant: float,
+    weights: ArrayLike | None = None,
 ) -> float:
     """1 − expectile loss of the predictions / that of a constant: 1 is perfect, 0 no better.
 
     On held-out values this is the proper score of an ω-expectile. The constant to beat is
     ``fastemf.loss.expectile`` of the training values. NaN where the constant has no loss.
+    `weights` count observations as in `fastemf.complete`.
 
     Examples
     --------
@@ -166,8 +171,9 @@ def expectile_skill(
     """
     observed, fitted = _pair(values, predicted, "values", "predicted")
     level = check_level(omega)
-    base = expectile_loss(observed - constant, level)
-    return 1 - expectile_loss(observed - fitted, level) / base if base > 0 else float("nan")
+    base = expectile_loss(observed - constant, level, weights)
+    loss = expectile_loss(observed - fitted, level, weights)
+    return 1 - loss / base if base > 0 else float("nan")
 
 
 def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> float:

@@ -32,6 +32,9 @@ ALLOWED = {
     "demo": {"completion", "datasets", "loss", "metrics"},
     "entries": {"validation", "warn"},
     "entry_kernels": {"jit"},
+    "estimators": {
+        "completion", "factorization", "loss", "metrics", "observations", "threads", "validation",
+    },
     "experiments.__init__": set(),
     "experiments.chi_squared": {"experiments.report", "plot", "validation"},
     "experiments.convergence_rate": {"experiments.recovery"},

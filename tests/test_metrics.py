@@ -69,6 +69,8 @@ def test_skill_by_hand():
     skill = metrics.expectile_skill([3.0, 0.0], [1.0, 1.0], 0.25, constant=2.0)
     assert skill == pytest.approx(1 - 1.75 / 3.25)
     assert math.isnan(metrics.expectile_skill([2.0], [1.0], 0.25, constant=2.0))
+    weighted = metrics.expectile_skill([3.0, 0.0], [1.0, 1.0], 0.25, 2.0, weights=[2, 1])
+    assert weighted == pytest.approx(1 - 2.75 / 3.5)
 
 
 @pytest.mark.parametrize("omega", [0.05, 0.5, 0.8])

@@ -1,0 +1,389 @@
+"""scikit-learn estimators around `complete` (needs scikit-learn, the extra ``sklearn``).
+
+`ExpectileFactorization` transforms the rows of a matrix; `ExpectilePairRegressor` predicts
+values of (row, column) pairs, so that cross-validation splits observations, not rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastemf.completion import complete
+from fastemf.factorization import Factorization
+from fastemf.loss import expectile
+from fastemf.metrics import expectile_skill
+from fastemf.observations import observe
+from fastemf.threads import count_threads
+from fastemf.validation import check_dtype, check_factor
+
+try:
+    from sklearn.base import (
+        BaseEstimator,
+        ClassNamePrefixFeaturesOutMixin,
+        RegressorMixin,
+        TransformerMixin,
+    )
+    from sklearn.utils import _safe_indexing, check_array
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        check_consistent_length,
+        check_is_fitted,
+        validate_data,
+    )
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "the estimators need scikit-learn: pip install 'fastemf[sklearn]'"
+    ) from None
+
+__all__ = ["ExpectileFactorization", "ExpectilePairRegressor"]
+
+SIDES = ("rows", "cols")  # the columns of X, in messages
+
+
+class _Completion(BaseEstimator):
+    """The parameters of `complete` that an estimator has, under their names there."""
+
+    def __init__(
+        self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", reg_scaling: str = "count",
+        intercepts: bool = False, init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
+        momentum: bool = True, anneal: bool = True, solver: str = "auto", random_state: Any = 0,
+        n_jobs: int | None = -1,
+    ) -> None:  # fmt: skip
+        self.omega = omega
+        self.k = k
+        self.reg = reg
+        self.reg_scaling = reg_scaling
+        self.intercepts = intercepts
+        self.init = init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.momentum = momentum
+        self.anneal = anneal
+        self.solver = solver
+        self.random_state = random_state
+        self.n_jobs: Any = n_jobs
+
+    def _complete(self, R: Any) -> Self:
+        self.factorization_: Factorization = complete(R, **self.get_params(deep=False))
+        self.n_iter_ = self.factorization_.n_iter
+        return self
+
+
+class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Completion):
+    """Row factors of a partly observed matrix, as a scikit-learn transformer.
+
+    Samples are rows of the matrix, features its columns. `fit` is `fastemf.complete`,
+    `transform` is `Factorization.fold_in`: it solves for the factors of the rows given, be they
+    new or those of the fit, with the columns' factors held fixed.
+
+    Parameters
+    ----------
+    omega
+        Expectile level in (0, 1).
+    k
+        Rank, from 1 to min(rows, columns).
+    intercepts
+        Add ``mu + a_i + c_j``. False, as in `fastemf.complete`: the paper's model. With True
+        the rows' intercepts a are the last column of what `transform` returns.
+    reg, reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
+        As in `fastemf.complete`.
+
+    Attributes
+    ----------
+    factorization_ : Factorization
+        The fit: factors, history, predictions.
+    n_iter_ : int
+        Sweeps done.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R.tocsr()
+    >>> model = fastemf.ExpectileFactorization(omega=0.1, k=2).fit(R[:50])
+    >>> X = model.transform(R[50:])
+    >>> X.shape, model.inverse_transform(X).shape
+    ((10, 2), (10, 40))
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        fit = self.factorization_
+        return fit.k if fit.row_intercepts is None else fit.k + 1
+
+    def fit(self, R: Any, y: None = None) -> Self:
+        """Fit both factors to the observed entries of `R`.
+
+        Parameters
+        ----------
+        R
+            A scipy sparse matrix or array (every stored entry is observed), or a dense
+            array or table (NaN is missing; in a masked array what is masked). `y` is ignored.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fastemf.ExpectileFactorization(k=1).fit(R).factorization_.shape
+        (3, 3)
+        """
+        return self._complete(self._matrix(R, reset=True))
+
+    def transform(self, R: Any) -> NDArray[Any]:
+        """Factors of the rows of `R`, which has the columns of the fit: (rows, k).
+
+        With intercepts the rows' own are one more column, the last.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> model = fastemf.ExpectileFactorization(k=1, reg=0).fit(np.outer([1, 2], [3, 4]))
+        >>> one, ten = model.transform([[3.0, 4.0], [30.0, np.nan]])
+        >>> (ten / one).round(6).tolist()
+        [10.0]
+        """
+        check_is_fitted(self, "factorization_")
+        rows = self.factorization_.fold_in(self._matrix(R, reset=False), n_jobs=self.n_jobs)
+        a = rows.row_intercepts
+        return rows.X if a is None else np.column_stack([rows.X, a])
+
+    def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Fitted values of whole rows from what `transform` returned: (rows, columns), dense.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> model = fastemf.ExpectileFactorization(k=1, reg=0).fit(np.outer([1, 2], [3, 4]))
+        >>> model.inverse_transform(model.transform([[30.0, np.nan]])).round(6).tolist()
+        [[30.0, 40.0]]
+        """
+        check_is_fitted(self, "factorization_")
+        fit, count = self.factorization_, np.shape(X)[0]
+        given = check_factor(X, "X", (count, self._n_features_out), fit.X.dtype)
+        factors, intercepts = np.split(given.astype(fit.X.dtype), [fit.k], axis=1)
+        a = None if fit.row_intercepts is None else intercepts.ravel()
+        return replace(fit, X=factors, row_intercepts=a).predict_block(np.arange(count))
+
+    def score(self, R: Any, y: None = None) -> float:
+        """Expectile skill of the rows of `R` folded in: greater is better, 1 is perfect.
+
+        1 − loss of the fitted values / loss of the best constant (the ω-expectile of `R`), over
+        the observed entries. The rows' factors have seen these entries, so this says how much
+        of new rows k numbers keep and grows with k; to choose k or reg, hold out single cells
+        with `ExpectilePairRegressor`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> model = fastemf.ExpectileFactorization(k=1, reg=0).fit(np.outer([1, 2], [3, 4]))
+        >>> round(model.score([[30.0, 40.0]]), 6)
+        1.0
+        """
+        check_is_fitted(self, "factorization_")
+        observed = observe(self._matrix(R, reset=False))
+        rows, side = self.factorization_.fold_in(observed, n_jobs=self.n_jobs), observed.by_row
+        return _skill(side.values, rows.predict(side.keys, side.indices), rows.omega)
+
+    def _matrix(self, R: Any, *, reset: bool) -> Any:
+        """`R` with floats in it; what of it is observed and finite, `observe` checks."""
+        if isinstance(R, tuple):
+            raise TypeError(
+                "R must be a matrix, got a tuple; put (rows, cols, values) into "
+                "scipy.sparse.coo_array((values, (rows, cols))), or use ExpectilePairRegressor"
+            )
+        if isinstance(R, np.ma.MaskedArray):
+            R = np.ma.filled(R.astype(check_dtype(R.dtype, "R")), np.nan)
+        return validate_data(
+            self, R, reset=reset, accept_sparse=True, dtype=[np.float64, np.float32],
+            ensure_all_finite=False,
+        )  # fmt: skip
+
+
+class ExpectilePairRegressor(RegressorMixin, _Completion):
+    """Expectiles of the values of (row, column) pairs, as a scikit-learn regressor.
+
+    A sample is one observation: its pair in `X`, its value in `y`. KFold, GridSearchCV and
+    pipelines therefore hold out cells of the matrix, and pairs may repeat. Shuffle the folds
+    where data are sorted by row, or they hold out whole rows.
+
+    Parameters
+    ----------
+    omega
+        Expectile level in (0, 1).
+    k
+        Rank, from 1 to the lesser number of distinct rows or columns fitted.
+    intercepts
+        Add ``mu + a_i + c_j``. True here, as this class is for predicting, also pairs whose
+        row or column is new; `fastemf.complete` has False, the paper's model.
+    reg, reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
+        As in `fastemf.complete`. Rows and columns are numbered in the order of first appearance.
+
+    Attributes
+    ----------
+    factorization_ : Factorization
+        The fit, with labels: factors, history, predictions.
+    n_iter_ : int
+        Sweeps done.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> from sklearn.model_selection import KFold, cross_val_score
+    >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, noise=0.05, density=0.5, random_state=0).R
+    >>> pairs = [*zip(*R.nonzero())]
+    >>> model = fastemf.ExpectilePairRegressor(omega=0.1, k=2)
+    >>> folds = KFold(3, shuffle=True, random_state=0)
+    >>> bool(cross_val_score(model, pairs, R.data, cv=folds).min() > 0.5)
+    True
+    """
+
+    def __init__(
+        self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", reg_scaling: str = "count",
+        intercepts: bool = True, init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
+        momentum: bool = True, anneal: bool = True, solver: str = "auto", random_state: Any = 0,
+        n_jobs: int | None = -1,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            omega, k, reg=reg, reg_scaling=reg_scaling, intercepts=intercepts, init=init, tol=tol,
+            max_iter=max_iter, momentum=momentum, anneal=anneal, solver=solver,
+            random_state=random_state, n_jobs=n_jobs,
+        )  # fmt: skip
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.regressor_tags.poor_score = True  # on the checks' data, whose X are measurements
+        return tags
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the values `y` observed at the pairs `X`.
+
+        Parameters
+        ----------
+        X
+            An (observations, 2) array or a table with two columns: labels of rows and
+            of columns. Integers, strings or dates, one type in each; floats must be whole
+            numbers. A missing label is an error.
+        y
+            Their values.
+        sample_weight
+            Weight of each observation: two is the observation twice, zero leaves it out.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> X = [("ann", "tea"), ("ann", "rum"), ("bob", "tea")]
+        >>> fastemf.ExpectilePairRegressor(k=1).fit(X, [1.0, 2.0, 3.0]).factorization_.shape
+        (2, 2)
+        """
+        values = validate_data(self, y=y, y_numeric=True)
+        columns = self._pairs(X, reset=True)
+        check_consistent_length(*columns, values)
+        weights = None
+        if sample_weight is not None:
+            weights = _weights(sample_weight, values)
+            kept = np.flatnonzero(weights)
+            columns = [_safe_indexing(column, kept) for column in columns]
+            values, weights = values[kept], weights[kept]
+        n_threads = count_threads(self.n_jobs)
+        return self._complete(
+            observe((*columns, values), weights=weights, labels=(None, None), n_threads=n_threads)
+        )
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Fitted expectiles of the pairs `X`, in the unit of `y`.
+
+        A row that was never fitted adds nothing to what is known of the column: mu plus the
+        column's intercept; likewise a column. Without intercepts such pairs get 0.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> X = [("ann", "tea"), ("ann", "rum"), ("bob", "tea")]
+        >>> model = fastemf.ExpectilePairRegressor(k=1).fit(X, [1.0, 2.0, 3.0])
+        >>> known, new = model.predict([("bob", "rum"), ("eve", "gin")])
+        >>> bool(new == model.factorization_.mu == 2.0)
+        True
+        """
+        check_is_fitted(self, "factorization_")
+        fit, columns = self.factorization_, self._pairs(X, reset=False)
+        labels: tuple[Any, ...] = (fit.row_labels, fit.col_labels)
+        i, j = (labels[side].positions(columns[side], what=SIDES[side]) for side in range(2))
+        fit = replace(fit, row_labels=None, col_labels=None)  # by position from here on
+        if (i < 0).any() or (j < 0).any():
+            fit = _with_nobody(fit)
+            m, n = fit.shape
+            i, j = np.where(i < 0, m - 1, i), np.where(j < 0, n - 1, j)
+        return fit.predict(i, j)
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Expectile skill of the predictions: greater is better, 1 is perfect, 0 a constant.
+
+        1 − loss / loss of the best constant, the ω-expectile of `y`: to the expectile loss what
+        R² is to squares (and R² itself at omega = 0.5) and `sklearn.metrics.d2_pinball_score` to
+        quantiles. R² would rank fits by their distance from the mean. NaN where `y` is constant.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> X = [("ann", "tea"), ("ann", "rum"), ("bob", "tea")]
+        >>> model = fastemf.ExpectilePairRegressor(omega=0.9, k=1, reg=0).fit(X, [1.0, 2.0, 3.0])
+        >>> round(model.score(X, [1.0, 2.0, 3.0]), 6)
+        1.0
+        """
+        predicted = self.predict(X)
+        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        weights = _weights(sample_weight, values)
+        return _skill(values, predicted, self.factorization_.omega, weights)
+
+    def _pairs(self, X: Any, *, reset: bool) -> list[Any]:
+        """The two columns of `X`; those of a table keep their own types."""
+        is_table = hasattr(X, "columns")
+        dtype = None if hasattr(X, "dtype") else object  # 7 and "a" in a list stay what they are
+        X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
+        if self.n_features_in_ != 2:
+            raise ValueError(
+                f"X must have two columns, (row, column), got {self.n_features_in_} feature(s)"
+            )
+        return [_whole(_safe_indexing(X, j, axis=1), SIDES[j]) for j in range(2)]
+
+
+def _whole(column: Any, what: str) -> Any:
+    """Labels that are floats, as encoders write them, as the integers they stand for."""
+    if getattr(getattr(column, "dtype", None), "kind", "") != "f":
+        return column
+    numbers = np.asarray(column)
+    wrong = ~((np.abs(numbers) <= 2.0**53) & (numbers == np.floor(numbers)))
+    if wrong.any():
+        got = f"{numbers[wrong][0]} at position {np.argmax(wrong)}"
+        raise ValueError(f"{what} must hold labels, if floats then whole numbers, got {got}")
+    return numbers.astype(np.int64)
+
+
+def _weights(sample_weight: Any, values: NDArray[Any]) -> Any:
+    return _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
+
+
+def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = None) -> float:
+    return expectile_skill(values, predicted, omega, expectile(values, omega, weights), weights)
+
+
+def _with_nobody(fit: Factorization) -> Factorization:
+    """One more row and column, the last, of which nothing is known: zero factors and intercepts."""
+
+    def more(part: NDArray[Any] | None) -> Any:
+        return None if part is None else np.concatenate([part, np.zeros_like(part[:1])])
+
+    parts = ("X", "Y", "row_intercepts", "col_intercepts")
+    return replace(fit, **{name: more(getattr(fit, name)) for name in parts})

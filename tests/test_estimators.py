@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+import pickle
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import fastemf
+from fastemf import complete
+from fastemf.datasets import make_skewed
+from fastemf.loss import expectile, expectile_loss
+
+pytest.importorskip("sklearn")
+
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fastemf import ExpectileFactorization, ExpectilePairRegressor
+
+R = make_skewed(14, 9, rank=2, density=0.7, random_state=3).R.tocoo()
+PAIRS = np.column_stack([R.row, R.col])
+NAMES = np.array([[f"row {i}", f"col {j}"] for i, j in PAIRS], dtype=object)
+FEW = {"tol": 1e-3, "k": 2, "n_jobs": 1}  # sweeps are slow without the JIT
+
+
+# --- scikit-learn's own checks -------------------------------------------------------------
+
+TOO_SMALL = "k = 2 needs two rows and two columns: the error says k, rows, columns, not 'sample'"
+
+
+def expected_failures(estimator):
+    if isinstance(estimator, ExpectilePairRegressor):
+        return {
+            "check_fit2d_1sample": TOO_SMALL,
+            "check_sample_weight_equivalence_on_dense_data": (
+                "draws an X of 30 columns past the hook below; "
+                "test_a_weight_is_a_repeated_observation does the same with pairs"
+            ),
+        }
+    return {} if estimator.k == 1 else dict.fromkeys(
+        ("check_fit2d_1sample", "check_fit2d_1feature"), TOO_SMALL
+    )  # fmt: skip
+
+
+def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_tags_X, **kwargs):
+    """The hook by which the checks fit X to an estimator's tags; none says "two columns"."""
+    X = enforce(estimator, X, *args, **kwargs)
+    return X[:, :2] if isinstance(estimator, ExpectilePairRegressor) else X
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*have no observations:UserWarning")  # sparse X with empty rows
+@pytest.mark.filterwarnings("ignore:.*observations are zero:UserWarning")  # stored in BSR blocks
+@parametrize_with_checks(
+    [
+        ExpectileFactorization(max_iter=5, n_jobs=1),
+        ExpectileFactorization(k=1, intercepts=True, max_iter=5, n_jobs=1),
+        ExpectilePairRegressor(max_iter=5, n_jobs=1),
+    ],
+    expected_failed_checks=expected_failures,
+)
+def test_scikit_learns_checks(estimator, check, monkeypatch):
+    monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", pairs_of)
+    check(estimator)
+
+
+# --- the transformer -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_the_transformer_is_complete_and_fold_in(intercepts):
+    model = ExpectileFactorization(0.2, intercepts=intercepts, **FEW)
+    fit = complete(R, 0.2, intercepts=intercepts, **FEW)
+    new = sp.csr_array(R.tocsr()[3:6])
+    folded = fit.fold_in(new)
+    X = model.fit(R).transform(new)
+    assert np.array_equal(model.factorization_.X, fit.X)
+    assert np.array_equal(X[:, :2], folded.X)
+    assert X.shape[1] == len(model.get_feature_names_out()) == 2 + intercepts
+    if intercepts:
+        assert np.array_equal(X[:, 2], folded.row_intercepts)
+    assert np.array_equal(model.inverse_transform(X), folded.to_dense())
+    assert np.array_equal(model.fit_transform(R), model.transform(R))
+    assert model.n_iter_ == fit.n_iter
+    assert model.n_features_in_ == 9
+
+
+@pytest.mark.parametrize("form", ["array", "masked", "table", "list", "float32"])
+def test_every_form_of_a_matrix_says_the_same(form):
+    pd = pytest.importorskip("pandas")
+    dense = np.full(R.shape, np.nan)
+    dense[R.row, R.col] = R.data
+    given = {
+        "array": dense,
+        "masked": np.ma.masked_invalid(dense),
+        "table": pd.DataFrame(dense, columns=list("abcdefghi")),
+        "list": dense.tolist(),
+        "float32": dense.astype(np.float32),
+    }[form]
+    model = ExpectileFactorization(0.2, **FEW).fit(given)
+    fit = complete(R.astype(np.float32) if form == "float32" else R, 0.2, **FEW)
+    assert np.array_equal(model.factorization_.X, fit.X)
+    assert model.transform(given).dtype == fit.X.dtype
+    assert hasattr(model, "feature_names_in_") == (form == "table")
+
+
+def test_repeated_entries_of_a_sparse_matrix_stay_separate():
+    twice = sp.coo_array((np.r_[R.data, R.data + 1], (np.r_[R.row, R.row], np.r_[R.col, R.col])))
+    model = ExpectileFactorization(0.2, **FEW).fit(twice)
+    assert np.array_equal(model.factorization_.X, complete(twice, 0.2, **FEW).X)
+
+
+def test_the_transformers_score_is_the_skill_of_the_rows_folded_in():
+    new = np.array([[1.0, np.nan, 2.0, 5.0], [4.0, 1.0, np.nan, 2.0]])
+    model = ExpectileFactorization(0.2, k=1, reg=0.1).fit(np.outer([1, 2, 4], [2, 3, 5, 1]))
+    observed = ~np.isnan(new)
+    r = (new - model.inverse_transform(model.transform(new)))[observed]
+    constant = expectile_loss(new[observed] - expectile(new[observed], 0.2), 0.2)
+    assert model.score(new) == pytest.approx(1 - expectile_loss(r, 0.2) / constant, rel=1e-12)
+
+
+def test_transformed_rows_feed_a_pipeline_and_tables():
+    pytest.importorskip("pandas")
+    y = np.arange(14.0)
+    pipe = make_pipeline(ExpectileFactorization(0.2, **FEW), LinearRegression())
+    by_hand = LinearRegression().fit(ExpectileFactorization(0.2, **FEW).fit_transform(R), y)
+    assert np.array_equal(pipe.fit(R, y).predict(R), by_hand.predict(pipe[0].transform(R)))
+    table = ExpectileFactorization(0.2, **FEW).set_output(transform="pandas").fit_transform(R)
+    assert list(table) == ["expectilefactorization0", "expectilefactorization1"]
+
+
+# --- the regressor -------------------------------------------------------------------------
+
+
+def test_the_regressor_is_complete_and_predict():
+    # In the order of a row-major COO matrix, labels appear as 0, 1, … by row but not by column.
+    cols, first = np.unique(PAIRS[:, 1], return_index=True)
+    place = np.empty(9, int)
+    place[cols[np.argsort(first)]] = np.arange(9)
+    model = ExpectilePairRegressor(0.2, **FEW).fit(PAIRS, R.data)
+    fit = complete((PAIRS[:, 0], place[PAIRS[:, 1]], R.data), 0.2, intercepts=True, **FEW)
+    assert np.array_equal(model.predict(PAIRS), fit.predict(PAIRS[:, 0], place[PAIRS[:, 1]]))
+    assert model.n_iter_ == fit.n_iter
+    assert model.factorization_.row_labels.values.tolist() == list(range(14))
+
+
+@pytest.mark.parametrize("form", ["strings", "unicode", "lists", "pandas", "polars", "mixed"])
+def test_every_form_of_pairs_says_the_same(form):
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    given = {
+        "strings": NAMES,
+        "unicode": NAMES.astype(str),
+        "lists": NAMES.tolist(),
+        "pandas": pd.DataFrame(NAMES, columns=["client", "service"]),
+        "polars": pl.DataFrame({"client": NAMES[:, 0].tolist(), "service": NAMES[:, 1].tolist()}),
+        "mixed": pd.DataFrame({"client": PAIRS[:, 0], "service": NAMES[:, 1]}),
+    }[form]
+    model = ExpectilePairRegressor(0.2, **FEW)
+    expected = clone(model).fit(PAIRS, R.data).predict(PAIRS)
+    assert np.array_equal(model.fit(given, R.data).predict(given), expected)
+    weights = np.arange(R.nnz) % 3.0  # takes some observations out
+    expected = clone(model).fit(PAIRS, R.data, weights).predict(PAIRS)
+    assert np.array_equal(model.fit(given, R.data, weights).predict(given), expected)
+
+
+def test_labels_of_a_table_are_not_rounded():
+    pd = pytest.importorskip("pandas")
+    large = 2**62 + np.array([0, 1, 0, 1])  # one and the same as floats
+    table = pd.DataFrame({"a": large, "b": [0.0, 0.0, 1.0, 1.0]})
+    model = ExpectilePairRegressor(k=1).fit(table, [1.0, 2.0, 3.0, 4.0])
+    assert model.factorization_.shape == (2, 2)
+
+
+def test_pairs_never_seen_get_what_is_known():
+    model = ExpectilePairRegressor(0.2, **FEW).fit(NAMES, R.data)
+    fit = replace(model.factorization_, row_labels=None, col_labels=None)
+    known, new_row, new_col, new_both = model.predict(
+        [NAMES[0], ("row 0", "?"), ("?", NAMES[0, 1]), ("?", "!")]
+    )
+    assert known == fit.predict(0, 0)
+    assert new_row == pytest.approx(fit.mu + fit.row_intercepts[0], rel=1e-14)
+    assert new_col == pytest.approx(fit.mu + fit.col_intercepts[0], rel=1e-14)
+    assert new_both == fit.mu == pytest.approx(expectile(R.data, 0.2), rel=1e-14)
+    plain = ExpectilePairRegressor(0.2, intercepts=False, **FEW).fit(NAMES, R.data)
+    assert plain.predict([("?", NAMES[0, 1])]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_a_weight_is_a_repeated_observation(intercepts):
+    weights = np.arange(R.nnz) % 4
+    model = ExpectilePairRegressor(0.2, intercepts=intercepts, **FEW)
+    weighted = clone(model).fit(NAMES, R.data, sample_weight=weights)
+    repeated = clone(model).fit(NAMES.repeat(weights, axis=0), R.data.repeat(weights))
+    np.testing.assert_allclose(weighted.predict(NAMES), repeated.predict(NAMES), rtol=1e-9)
+    score = weighted.score(NAMES, R.data, sample_weight=weights)
+    again = weighted.score(NAMES.repeat(weights, axis=0), R.data.repeat(weights))
+    assert score == pytest.approx(again, rel=1e-12)
+
+
+def test_the_score_is_r2_at_one_half_and_the_skill_elsewhere():
+    y = R.data
+    model = ExpectilePairRegressor(0.5, **FEW).fit(PAIRS, y)
+    assert model.score(PAIRS, y) == pytest.approx(r2_score(y, model.predict(PAIRS)), rel=1e-12)
+    model = ExpectilePairRegressor(0.1, **FEW).fit(PAIRS, y)
+    losses = [expectile_loss(y - guess, 0.1) for guess in (model.predict(PAIRS), expectile(y, 0.1))]
+    assert model.score(PAIRS, y) == pytest.approx(1 - losses[0] / losses[1], rel=1e-12)
+    assert np.isnan(model.score(PAIRS[:3], [0.1, 0.1, 0.1]))
+
+
+def test_cross_validation_holds_out_observations():
+    model = ExpectilePairRegressor(0.2, **FEW)
+    folds = KFold(3, shuffle=True, random_state=0)
+    scores = cross_val_score(model, NAMES, R.data, cv=folds)
+    train, test = next(folds.split(NAMES))
+    by_hand = clone(model).fit(NAMES[train], R.data[train]).score(NAMES[test], R.data[test])
+    assert scores[0] == by_hand
+    search = GridSearchCV(model, {"k": [1, 2], "reg": ["auto", 100.0]}, cv=folds)
+    search.fit(NAMES, R.data)
+    assert search.best_params_["reg"] == "auto"  # 100 leaves nothing of the factors
+    assert search.best_score_ == max(search.cv_results_["mean_test_score"])
+    assert search.predict(NAMES[:2]).shape == (2,)
+
+
+def test_an_encoder_in_front_changes_nothing():
+    pipe = make_pipeline(
+        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
+        ExpectilePairRegressor(0.2, **FEW),
+    )
+    plain = ExpectilePairRegressor(0.2, **FEW).fit(NAMES, R.data)
+    asked = np.array([NAMES[4], ("row 0", "?")], dtype=object)
+    assert np.array_equal(pipe.fit(NAMES, R.data).predict(asked), plain.predict(asked))
+
+
+# --- both ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "data"),
+    [
+        (ExpectileFactorization(0.2, **FEW), (R.tocsr(),)),
+        (ExpectilePairRegressor(0.2, **FEW), (NAMES, R.data)),
+    ],
+)
+def test_copies_are_equal(model, data):
+    fitted = clone(model).fit(*data)
+    read = pickle.loads(pickle.dumps(fitted))
+    assert read.score(*data) == fitted.score(*data)
+    assert read.factorization_.history == fitted.factorization_.history
+    assert "omega=0.2" in repr(model)
+    other = clone(fitted).set_params(omega=0.9, random_state=1)
+    assert not hasattr(other, "factorization_")
+    assert other.fit(*data).factorization_.omega == 0.9
+    assert fitted.factorization_.omega == 0.2
+
+
+def test_a_fit_that_failed_is_no_fit():
+    model = ExpectilePairRegressor()
+    with pytest.raises(ValueError, match="two columns"):
+        model.fit(np.ones((4, 3)), np.ones(4))
+    with pytest.raises(NotFittedError):
+        model.predict(PAIRS)
+
+
+def test_parameters_are_those_of_complete():
+    theirs = inspect.signature(complete).parameters
+    for model in (ExpectileFactorization, ExpectilePairRegressor):
+        for name, parameter in inspect.signature(model).parameters.items():
+            if name not in ("omega", "k", "intercepts"):
+                assert parameter.default == theirs[name].default
+    assert ExpectilePairRegressor().intercepts is True
+    assert ExpectileFactorization().intercepts is theirs["intercepts"].default is False
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: ExpectileFactorization(omega=2).fit(R), ValueError, "omega must lie strictly"),
+        (lambda: ExpectileFactorization(k=10).fit(R), ValueError, r"k must be at most .* = 9"),
+        (lambda: ExpectileFactorization().fit((R.row, R.col, R.data)), TypeError, "coo_array"),
+        (
+            lambda: ExpectileFactorization().fit(np.array([[1.0, 2], [np.inf, 1]])),
+            ValueError,
+            "got inf at row 1, column 0",
+        ),
+        (lambda: ExpectileFactorization().transform(R), NotFittedError, "not fitted"),
+        (
+            lambda: ExpectileFactorization(k=1).fit(np.ones((3, 2))).inverse_transform([[1, 2]]),
+            ValueError,
+            r"X must have shape \(1, 1\), got \(1, 2\)",
+        ),
+        (
+            lambda: ExpectileFactorization(k=1).fit(np.ones((3, 2))).transform(np.ones((1, 3))),
+            ValueError,
+            "X has 3 features, but ExpectileFactorization is expecting 2",
+        ),
+        (lambda: ExpectilePairRegressor().predict(PAIRS), NotFittedError, "not fitted"),
+        (
+            lambda: ExpectilePairRegressor().fit(np.ones((4, 3)), np.ones(4)),
+            ValueError,
+            r"X must have two columns, \(row, column\), got 3 feature",
+        ),
+        (
+            lambda: ExpectilePairRegressor().fit([[0.5, 1.0]], [1.0]),
+            TypeError,
+            "rows must hold integers, strings or dates as labels, got float",
+        ),
+        (
+            lambda: ExpectilePairRegressor().fit(np.array([[0, 1], [1, 2.5]]), [1.0, 2.0]),
+            ValueError,
+            "cols must hold labels, .* got 2.5 at position 1",
+        ),
+        (
+            lambda: ExpectilePairRegressor().fit([["a", "b"], ["a", None]], [1.0, 2.0]),
+            ValueError,
+            "cols must have no nulls",
+        ),
+        (
+            lambda: ExpectilePairRegressor(k=1).fit(PAIRS, R.data).predict(NAMES),
+            TypeError,
+            "rows must be integers, as the labels are, got strings",
+        ),
+        (
+            lambda: ExpectilePairRegressor().fit(PAIRS, R.data, -np.ones(R.nnz)),
+            ValueError,
+            "Negative values in data passed to `sample_weight`",
+        ),
+        (
+            lambda: ExpectilePairRegressor(k=1).fit(PAIRS, R.data).score(PAIRS, R.data[1:]),
+            ValueError,
+            "must have one shape",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_is_explained(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+    for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    monkeypatch.delitem(sys.modules, "fastemf.estimators")
+    monkeypatch.delattr(fastemf, "ExpectileFactorization")
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'fastemf\[sklearn\]'"):
+        fastemf.ExpectileFactorization  # noqa: B018
+    assert importlib.import_module("fastemf.completion").complete is complete
+
+
+def test_a_star_import_needs_no_extra():
+    assert not {"ExpectileFactorization", "ExpectilePairRegressor"} & set(fastemf.__all__)
+    assert {"ExpectileFactorization", "ExpectilePairRegressor"} <= set(dir(fastemf))
