@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from fastemf import operators as operators
     from fastemf import plot as plot
     from fastemf.completion import complete as complete
+    from fastemf.coverage import Calibration as Calibration
+    from fastemf.coverage import level_for_coverage as level_for_coverage
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
+    from fastemf.levels import Levels as Levels
+    from fastemf.levels import complete_levels as complete_levels
     from fastemf.model_file import ModelFileError as ModelFileError
     from fastemf.records import SweepRecord as SweepRecord
     from fastemf.rip import measurements_needed as measurements_needed
@@ -35,10 +39,14 @@ __version__ = "0.1.0"
 
 _HOME = {
     "complete": "completion",
+    "complete_levels": "levels",
+    "level_for_coverage": "coverage",
     "sense": "sensing",
     "rip_constant": "rip",
     "measurements_needed": "rip",
     "Factorization": "factorization",
+    "Levels": "levels",
+    "Calibration": "coverage",
     "load": "factorization",
     "ModelFileError": "model_file",
     "SweepRecord": "records",
