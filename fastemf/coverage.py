@@ -21,6 +21,7 @@ __all__ = ["Calibration", "level_for_coverage"]
 
 FEWEST_BEYOND = 20  # held-out cells on the rarer side: with fewer the share is hardly known
 OUTERMOST = 0.999  # and 0.001: the levels searched
+MODERATE = (0.1, 0.5, 0.9)  # where noise is the same everywhere, one of these plus a constant
 MOST_FITS = 20
 CLOSE = 0.5  # standard errors of the share: closer is beyond what is held out
 FAR = 2.0  # standard errors: not met
@@ -112,9 +113,10 @@ def level_for_coverage(
     values at or below the fit is within half a standard error of the wanted one.
 
     Few observations per row or column cannot tell how far up a tail goes: even an extreme level
-    then leaves too many new values above. Where none from 0.001 to 0.999 will do, the outermost
-    is taken, and a constant added to its predictions that leaves the wanted share below (split
-    conformal prediction); a warning says so.
+    then leaves too many new values above. Where none from 0.001 to 0.999 will do, each fit tried,
+    and three at moderate levels, is shifted by the constant that leaves the wanted share below
+    (split conformal prediction), and the one with the least quantile loss on the held-out
+    values is taken; a warning says so.
 
     The share holds on average over cells like those held out, that is, drawn at random from
     those observed: not in every row or column, and not for cells that are observed for other
@@ -188,31 +190,41 @@ def level_for_coverage(
     omega: float | None = _first_guess(fitted, wanted)
     fits: list[Factorization] = []
     shares: list[float] = []
+
+    def try_level(omega: float) -> None:
+        fits.append(fit_near(_nearest(fits, omega), fitted, omega, k, settings))
+        shares.append(judged.share(fits[-1]))
+
     with PassedOnOnce(leave_out=ConvergenceWarning):
         while omega is not None and len(fits) < MOST_FITS:
-            fits.append(fit_near(_nearest(fits, omega), fitted, omega, k, settings))
-            shares.append(judged.share(fits[-1]))
+            try_level(omega)
             omega = search.following(omega, shares[-1])
-    best = int(np.argmin(np.abs(np.array(shares) - wanted)))
-    fit, share, shift = fits[best], shares[best], 0.0
+        if search.out_of_reach:
+            extreme, reached = fits[-1].omega, shares[-1]
+            for moderate in MODERATE:
+                try_level(moderate)
     if search.out_of_reach:
-        fit = fits[-1]
-        shift, share = judged.shift(fit, wanted)
+        fit = min(fits, key=lambda fit: judged.quantile_loss(fit, wanted))
+        shift = judged.shift(fit, wanted)
+        share = judged.share(fit, shift)
         warn(
-            f"coverage={coverage!r} is out of reach of levels alone: at omega={fit.omega:g} the "
-            f"share of held-out values at or below the fit is {shares[-1]:.4g}; {shift:.4g} is "
-            "added to its predictions (shift of the result)"
+            f"coverage={coverage!r} is out of reach of levels alone: at omega={extreme:.3g} the "
+            f"share of held-out values at or below the fit is {reached:.4g}; the fit at omega="
+            f"{fit.omega:.3g} with {shift:.4g} added (shift of the result) is taken instead"
             + ("" if fit.row_intercepts is not None else "; try intercepts=True")
         )
-    elif abs(share - wanted) > FAR * judged.standard_error(wanted):
+    else:
+        best = int(np.argmin(np.abs(np.array(shares) - wanted)))
+        fit, share, shift = fits[best], shares[best], 0.0
+    if abs(share - wanted) > FAR * judged.standard_error(wanted):
         warn(
-            f"coverage={coverage!r} was not met: the nearest share is {share:.4g}, at "
-            f"omega={fit.omega:g}; it jumps from level to level, as where many values are equal"
+            f"coverage={coverage!r} was not met: the nearest share is {share:.4g}, at omega="
+            f"{fit.omega:.3g}; it jumps, as it does where many values are equal"
         )
     if not fit.converged:
         warn(
-            f"the fit at omega={fit.omega:g} did not settle within max_iter={max_iter} sweeps; its "
-            "share is measured all the same; raise max_iter or tol",
+            f"the fit at omega={fit.omega:.3g} did not settle within max_iter={max_iter} sweeps; "
+            "its share is measured all the same; raise max_iter or tol",
             ConvergenceWarning,
         )
     return Calibration(
@@ -243,18 +255,24 @@ class _Judge:
         self.cells = float(mass.sum() ** 2 / np.sum(mass**2))
 
     def share(self, fit: Factorization, shift: float = 0.0) -> float:
-        """Share of the values at or below the fit."""
+        """Share of the values at or below the fit, as `Calibration.predict` has it."""
         side = self._observed.by_row
         predicted = fit.predict(side.keys, side.indices)
         below = side.values <= predicted + predicted.dtype.type(shift)
         return float(np.average(below, weights=self._weights))
 
-    def shift(self, fit: Factorization, wanted: float) -> tuple[float, float]:
-        """What to add for the wanted share, and the share that leaves below."""
+    def shift(self, fit: Factorization, wanted: float) -> float:
+        """The constant that leaves the wanted share at or below the fit when added to it."""
+        return _quantile(self._residuals(fit), wanted, self._weights)
+
+    def quantile_loss(self, fit: Factorization, wanted: float) -> float:
+        """Mean of r (τ − 1(r < 0)), the score of a τ-quantile, of the fit so shifted."""
+        r = self._residuals(fit) - self.shift(fit, wanted)
+        return float(np.average(np.maximum(wanted * r, (wanted - 1) * r), weights=self._weights))
+
+    def _residuals(self, fit: Factorization) -> NDArray[Any]:
         side = self._observed.by_row
-        residuals = side.values - fit.predict(side.keys, side.indices)
-        shift = _quantile(residuals, wanted, self._weights)
-        return shift, self.share(fit, shift)
+        return np.asarray(side.values - fit.predict(side.keys, side.indices))
 
     def standard_error(self, share: float) -> float:
         return float(np.sqrt(share * (1 - share) / self.cells))
