@@ -302,7 +302,8 @@ def levels(
 ) -> Axes:
     """The levels of one row: bands from each low level to its high counterpart.
 
-    Columns are sorted by the middle level, which is a line where the number of levels is odd.
+    Columns are sorted by the middle level, which is a line where the number of levels is odd;
+    where it is even, by the upper of the two.
 
     Parameters
     ----------
