@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from fastemf import plot as plot
     from fastemf.checkpoint import CheckpointError as CheckpointError
     from fastemf.completion import complete as complete
+    from fastemf.coverage import Calibration as Calibration
+    from fastemf.coverage import level_for_coverage as level_for_coverage
     from fastemf.estimators import ExpectileFactorization as ExpectileFactorization
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
     from fastemf.labels import Labels as Labels
+    from fastemf.levels import Levels as Levels
+    from fastemf.levels import complete_levels as complete_levels
     from fastemf.model_file import ModelFileError as ModelFileError
     from fastemf.ranking import Ranking as Ranking
     from fastemf.records import SweepRecord as SweepRecord
@@ -44,12 +48,16 @@ __version__ = "0.1.0"
 
 _HOME = {
     "complete": "completion",
+    "complete_levels": "levels",
+    "level_for_coverage": "coverage",
     "sense": "sensing",
     "select": "selection",
     "Selection": "selection",
     "rip_constant": "rip",
     "measurements_needed": "rip",
     "Factorization": "factorization",
+    "Levels": "levels",
+    "Calibration": "coverage",
     "load": "factorization",
     "Labels": "labels",
     "ModelFileError": "model_file",

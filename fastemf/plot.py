@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fastemf.factorization import Factorization
+from fastemf.levels import Levels
 from fastemf.loss import sign_weights
 from fastemf.metrics import error_cdf
 from fastemf.selection import Selection, Setting
@@ -29,6 +30,7 @@ __all__ = [
     "error_boxes",
     "error_distribution",
     "histogram",
+    "levels",
     "phase_diagram",
     "selection",
 ]
@@ -294,6 +296,61 @@ def phase_diagram(
     ax.set_xlabel("level ω")
     ax.set_ylabel("measurements / degrees of freedom")
     ax.figure.colorbar(image, ax=ax, label="share recovered")
+    return ax
+
+
+def levels(
+    fitted: Levels, row: Any, *, unit: str = "the data's unit", ax: Axes | None = None
+) -> Axes:
+    """The levels of one row: bands from each low level to its high counterpart.
+
+    Columns are sorted by the middle level, which is a line where the number of levels is odd;
+    where it is even, by the upper of the two.
+
+    Parameters
+    ----------
+    fitted
+        What `fastemf.complete_levels` returned.
+    row
+        Which row, as in `Levels.predict_block`.
+    unit
+        Unit of the data.
+    ax
+        Axes to draw on; new ones by default.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from fastemf import complete_levels, datasets, plot
+    >>> R = datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+    >>> fitted = complete_levels(R, (0.1, 0.5, 0.9), k=2)
+    >>> ax = plot.levels(fitted, 3, unit="ms", ax=Figure().subplots())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['ω from 0.1 to 0.9', 'ω = 0.5']
+    """
+    values = fitted.predict_block([row])[0]
+    ax = _axes(ax)
+    omegas = fitted.omegas
+    count = len(omegas)
+    values = values[np.argsort(values[:, count // 2], kind="stable")]
+    places = np.arange(1, len(values) + 1)
+    for low in range(count // 2):
+        high = count - 1 - low
+        ax.fill_between(
+            places, values[:, low], values[:, high], step="mid", color=STYLES[1][0],
+            alpha=0.3 + 0.4 * low / (count // 2), lw=0,
+            label=f"ω from {omegas[low]:g} to {omegas[high]:g}",
+        )  # fmt: skip
+    if count % 2:
+        middle = count // 2
+        ax.step(
+            places, values[:, middle], where="mid", color="black", lw=1.5,
+            label=f"ω = {omegas[middle]:g}",
+        )  # fmt: skip
+    ax.margins(x=0.01)
+    ax.set_xlabel(f"columns of row {row}, by the middle level")
+    ax.set_ylabel(f"fitted value ({unit})")
+    ax.legend(frameon=False, loc="upper left")
     return ax
 
 

@@ -18,30 +18,49 @@ __all__ = [
     "check_indices",
     "check_integer",
     "check_level",
+    "check_levels",
     "check_number",
     "check_rank",
     "check_reg",
     "check_rng",
     "check_shape",
+    "check_share",
 ]
 
 
-def check_level(omega: Any) -> float:
+def check_level(omega: Any, name: str = "omega") -> float:
     """An expectile level in (0, 1)."""
     if isinstance(omega, (list, tuple)) or np.ndim(omega) > 0 or hasattr(omega, "tocsr"):
         raise TypeError(
-            "omega must be one number in (0, 1), the expectile level; it is not the observed set "
+            f"{name} must be one number in (0, 1), the expectile level; it is not the observed set "
             "Omega (missing entries are those not stored in a sparse R, or NaN in a dense R), and "
-            f"several levels take one fit each; got {_describe(omega)}"
+            f"several levels are for complete_levels; got {_describe(omega)}"
         )
     if isinstance(omega, (bool, np.bool_)) or not isinstance(omega, numbers.Real):
-        raise TypeError(f"omega must be a number in (0, 1), got {_describe(omega)}")
+        raise TypeError(f"{name} must be a number in (0, 1), got {_describe(omega)}")
     if not 0.0 < float(omega) < 1.0:
         raise ValueError(
-            "omega must lie strictly between 0 and 1 (a level, not a percentage or a percentile), "
-            f"got {omega!r}"
+            f"{name} must lie strictly between 0 and 1 (a level, not a percentage or a "
+            f"percentile), got {omega!r}"
         )
     return float(omega)
+
+
+def check_levels(omegas: Any) -> tuple[float, ...]:
+    """Two or more different levels, from the lowest on."""
+    if isinstance(omegas, str) or (np.ndim(omegas) == 0 and not hasattr(omegas, "__iter__")):
+        raise TypeError(
+            "omegas must be two or more levels in (0, 1); for one level use complete, "
+            f"got {_describe(omegas)}"
+        )
+    levels = sorted(check_level(omega, "each of omegas") for omega in omegas)
+    if len(levels) < 2:
+        raise ValueError(
+            f"omegas must be two or more levels; for one level use complete, got {levels}"
+        )
+    if len(set(levels)) < len(levels):
+        raise ValueError(f"omegas must be different levels, got {levels}")
+    return tuple(levels)
 
 
 def check_integer(value: Any, name: str, *, minimum: int) -> int:
@@ -70,6 +89,15 @@ def check_number(value: Any, name: str) -> float:
         raise TypeError(f"{name} must be a number, got {_describe(value)}")
     if not 0.0 <= float(value) < np.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value!r}")
+    return float(value)
+
+
+def check_share(value: Any, name: str) -> float:
+    """A share in (0, 1)."""
+    if not 0.0 < check_number(value, name) < 1.0:
+        raise ValueError(
+            f"{name} must be a share strictly between 0 and 1 (0.95, not 95), got {value!r}"
+        )
     return float(value)
 
 

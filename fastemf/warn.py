@@ -6,8 +6,9 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
-__all__ = ["ConvergenceWarning", "warn"]
+__all__ = ["ConvergenceWarning", "PassedOnOnce", "warn"]
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
 
@@ -24,3 +25,27 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)
+
+
+class PassedOnOnce:
+    """Warnings given inside are passed on at the end, each once: several fits say the same.
+
+    Those of the category `leave_out` are not: the caller sums them up.
+    """
+
+    def __init__(self, *, leave_out: type[Warning]) -> None:
+        self._leave_out = leave_out
+        self._catching = warnings.catch_warnings(record=True)
+
+    def __enter__(self) -> None:
+        self._caught = self._catching.__enter__()
+        warnings.simplefilter("always")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._catching.__exit__(kind, error, trace)
+        if error is not None:
+            return
+        caught = {(str(one.message), one.category): None for one in self._caught or ()}
+        for message, category in caught:
+            if not issubclass(category, self._leave_out):
+                warn(message, category)

@@ -7,7 +7,7 @@ import builtins
 import numpy as np
 import pytest
 
-from fastemf import complete, plot
+from fastemf import complete, complete_levels, plot
 
 pytest.importorskip("matplotlib")
 
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 SAMPLE = np.random.default_rng(0).gamma(1.0, size=200)
 FIT = complete(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]) + 0.1, 0.3, 1, reg=0.1)
+FITTED = complete_levels(np.outer([1.0, 2, 4], [3.0, 1, 2]) + np.eye(3), (0.1, 0.5, 0.9), 1)
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 PICTURES = {
@@ -36,6 +37,7 @@ PICTURES = {
     "extreme levels": (
         lambda ax: plot.against_level({"a": [1, 2]}, [0.01, 0.99], label="x (s)", ax=ax), "x (s)",
     ),
+    "levels": (lambda ax: plot.levels(FITTED, 1, unit="ms", ax=ax), "fitted value (ms)"),
     "phase": (lambda ax: plot.phase_diagram(np.eye(2), [1, 2], [0.1, 0.5], ax=ax), "level ω"),
 }  # fmt: skip
 
@@ -70,6 +72,17 @@ def test_the_curves_are_the_data():
     r, loss = ax.lines[0].get_data()
     np.testing.assert_allclose(loss[[0, -1]], [0.9 * 4, 0.1 * 4])
     assert (r[0], r[-1]) == (-2, 2)
+
+
+def test_the_bands_are_the_levels_by_the_middle_one():
+    low, middle, high = FITTED.predict_block(1)[0].T
+    order = np.argsort(middle)
+    assert order.tolist() != [0, 1, 2]
+    ax = plot.levels(FITTED, 1, ax=Figure().subplots())
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), middle[order])
+    corners = ax.collections[0].get_paths()[0].vertices
+    at_first = corners[corners[:, 0] == 1][:, 1]
+    assert {low[order[0]], high[order[0]]} <= set(at_first.tolist())
 
 
 def test_new_axes_where_none_are_given():

@@ -1,0 +1,363 @@
+"""`level_for_coverage`: the expectile level that leaves a wanted share of the values below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastemf import hold_out
+from fastemf.factorization import Factorization
+from fastemf.levels import fit_near
+from fastemf.metrics import effective_omega
+from fastemf.observations import Observations, observe
+from fastemf.threads import count_threads
+from fastemf.validation import check_rng, check_share
+from fastemf.warn import ConvergenceWarning, PassedOnOnce, warn
+
+__all__ = ["Calibration", "level_for_coverage"]
+
+FEWEST_BEYOND = 20  # held-out cells on the rarer side: with fewer the share is hardly known
+OUTERMOST = 0.999  # and 0.001: the levels searched
+MODERATE = (0.1, 0.5, 0.9)  # where noise is the same everywhere, one of these plus a constant
+MOST_FITS = 20
+CLOSE = 0.5  # standard errors of the share: closer is beyond what is held out
+FAR = 2.0  # standard errors: not met
+NARROW = 1e-3  # of the logit: levels this close are one
+OVERSHOOT = 1.25  # of the logit, until the wanted share lies between two levels
+STEP = 3.0  # and no further at once
+NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """A fit, and the share of held-out values at or below its predictions.
+
+    Attributes
+    ----------
+    fit : Factorization
+        The fit whose share was measured, of the observations not held out. One of all of them
+        at the same level is another fit, and its share is not known.
+    shift : float
+        What `predict` adds to the fit, in the data's unit: 0 where the level alone leaves the
+        wanted share below.
+    wanted : float
+        The share asked for.
+    coverage : float
+        Share of the held-out values at or below `predict`, weighted where observations are.
+    standard_error : float
+        Of that share as an estimate for other cells.
+    interval : (float, float)
+        Where the share of other cells lies, with 95 % confidence (Wilson).
+    held_out : int
+        Number of observations held out.
+    tried : tuple of (float, float)
+        The levels fitted on the way and the shares below those fits, in that order.
+    """
+
+    fit: Factorization
+    shift: float
+    wanted: float
+    coverage: float
+    standard_error: float
+    interval: tuple[float, float]
+    held_out: int
+    tried: tuple[tuple[float, float], ...]
+
+    @property
+    def omega(self) -> float:
+        """The level found."""
+        return self.fit.omega
+
+    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
+        """Values that the wanted share lies at or below, of the cells (rows[i], cols[i]).
+
+        `Factorization.predict` of the fit, plus the shift; in the data's unit.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(100, 80, rank=2, density=0.3, random_state=0).R
+        >>> p90 = fastemf.level_for_coverage(R, 0.9, k=2, intercepts=True)
+        >>> p90.predict([0, 1, 2], 7).shape
+        (3,)
+        """
+        predicted = self.fit.predict(rows, cols, unseen=unseen)
+        return np.asarray(predicted + predicted.dtype.type(self.shift))
+
+
+def level_for_coverage(
+    R: Any,
+    coverage: float,
+    k: int,
+    *,
+    held_out: float = 0.2,
+    weights: Any = None,
+    shape: tuple[int, int] | None = None,
+    reg: Any = "auto",
+    intercepts: bool = False,
+    tol: float = 1e-5,
+    max_iter: int = 100,
+    random_state: Any = 0,
+    n_jobs: int | None = -1,
+    progress: bool = False,
+) -> Calibration:
+    """Find the level whose fit has a wanted share of values at or below it, such as 95 %.
+
+    An expectile level is not a quantile: which level leaves 95 % below depends on the noise,
+    and on how well the model predicts. So some cells are held out, the others are fitted at one
+    level after the other, each from the nearest fit so far, and the level is moved (by
+    secants of the shares on logit scales, kept within a bracket) until the share of held-out
+    values at or below the fit is within half a standard error of the wanted one.
+
+    Few observations per row or column cannot tell how far up a tail goes: even an extreme level
+    then leaves too many new values above. Where none from 0.001 to 0.999 will do, each fit tried,
+    and three at moderate levels, is shifted by the constant that leaves the wanted share below
+    (split conformal prediction), and the one with the least quantile loss on the held-out
+    values is taken; a warning says so.
+
+    The share holds on average over cells like those held out, that is, drawn at random from
+    those observed: not in every row or column, and not for cells that are observed for other
+    reasons. It is no quantile of each cell's own distribution.
+
+    Parameters
+    ----------
+    R
+        The observations, in any form that `complete` takes.
+    coverage
+        The wanted share of values at or below the fit, in (0, 1). At least 20 held-out cells
+        must be expected on the rarer side.
+    k
+        Rank.
+    held_out
+        Share of the cells to hold out, in (0, 1). Repeated observations of a cell stay together.
+    weights, shape, reg, intercepts, tol, n_jobs, progress
+        As in `complete`. Weights also count in the share.
+    max_iter
+        Most sweeps to do at each level.
+    random_state
+        Seed or numpy Generator for the cells held out and the start.
+
+    Returns
+    -------
+    Calibration
+        With the very fit whose share was measured: that of the cells not held out.
+
+    Raises
+    ------
+    ValueError
+        Also where too few cells are held out for such a share.
+
+    Warns
+    -----
+    UserWarning
+        Where no level will do and a constant is added; where the nearest share found is over two
+        standard errors off, as it may be where many values are equal; and as in `complete`.
+    ConvergenceWarning
+        When the fit returned did not reach `tol`.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> R = fastemf.datasets.make_skewed(100, 80, rank=2, density=0.3, random_state=0).R
+    >>> p90 = fastemf.level_for_coverage(R, 0.9, k=2, intercepts=True)
+    >>> p90.held_out, abs(p90.coverage - 0.9) < p90.standard_error
+    (480, True)
+    >>> p90.omega > 0.9  # not the 90 % quantile's number
+    True
+    """
+    wanted = check_share(coverage, "coverage")
+    share_out = check_share(held_out, "held_out")
+    rng = check_rng(random_state)
+    observations = observe(R, weights=weights, shape=shape, n_threads=count_threads(n_jobs))
+    settings = {
+        "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
+        "random_state": rng, "n_jobs": n_jobs, "progress": progress,
+    }  # fmt: skip
+    out = hold_out.held_out(observations, share_out, rng, "held_out")
+    fitted, judged = observations.subset(~out), _Judge(observations.subset(out))
+    beyond = judged.cells * min(wanted, 1 - wanted)
+    if beyond < FEWEST_BEYOND:
+        raise ValueError(
+            f"coverage={coverage!r} leaves {beyond:.1f} of {judged.cells:.0f} held-out cells on "
+            f"its rarer side, and at least {FEWEST_BEYOND} are needed to measure it; raise "
+            "held_out, give more data, or ask for less"
+        )
+
+    search = _Search(wanted, judged)
+    omega: float | None = _first_guess(fitted, wanted)
+    fits: list[Factorization] = []
+    shares: list[float] = []
+
+    def try_level(omega: float) -> None:
+        fits.append(fit_near(_nearest(fits, omega), fitted, omega, k, settings))
+        shares.append(judged.share(fits[-1]))
+
+    with PassedOnOnce(leave_out=ConvergenceWarning):
+        while omega is not None and len(fits) < MOST_FITS:
+            try_level(omega)
+            omega = search.following(omega, shares[-1])
+        if search.out_of_reach:
+            extreme, reached = fits[-1].omega, shares[-1]
+            for moderate in MODERATE:
+                try_level(moderate)
+    if search.out_of_reach:
+        fit = min(fits, key=lambda fit: judged.quantile_loss(fit, wanted))
+        shift = judged.shift(fit, wanted)
+        share = judged.share(fit, shift)
+        warn(
+            f"coverage={coverage!r} is out of reach of levels alone: at omega={extreme:.3g} the "
+            f"share of held-out values at or below the fit is {reached:.4g}; the fit at omega="
+            f"{fit.omega:.3g} with {shift:.4g} added (shift of the result) is taken instead"
+            + ("" if fit.row_intercepts is not None else "; try intercepts=True")
+        )
+    else:
+        best = int(np.argmin(np.abs(np.array(shares) - wanted)))
+        fit, share, shift = fits[best], shares[best], 0.0
+    if abs(share - wanted) > FAR * judged.standard_error(wanted):
+        warn(
+            f"coverage={coverage!r} was not met: the nearest share is {share:.4g}, at omega="
+            f"{fit.omega:.3g}; it jumps, as it does where many values are equal"
+        )
+    if not fit.converged:
+        warn(
+            f"the fit at omega={fit.omega:.3g} did not settle within max_iter={max_iter} sweeps; "
+            "its share is measured all the same; raise max_iter or tol",
+            ConvergenceWarning,
+        )
+    return Calibration(
+        fit=fit,
+        shift=shift,
+        wanted=wanted,
+        coverage=share,
+        standard_error=judged.standard_error(share),
+        interval=judged.interval(share),
+        held_out=int(np.count_nonzero(out)),
+        tried=tuple((one.omega, found) for one, found in zip(fits, shares, strict=True)),
+    )
+
+
+class _Judge:
+    """The held-out observations, and what the share of them below a fit is worth.
+
+    Repeated observations of a cell say much about each other, so the share is known as well as
+    from (Σw)² / Σw² independent cells, w being the summed weights of a cell.
+    """
+
+    def __init__(self, observed: Observations) -> None:
+        self._observed = observed
+        side = observed.by_row
+        self._weights = side.weights.astype(np.float64) if side.weights.size else None
+        _, of_cell = hold_out.cells(observed)
+        mass = np.bincount(of_cell, weights=self._weights)
+        self.cells = float(mass.sum() ** 2 / np.sum(mass**2))
+
+    def share(self, fit: Factorization, shift: float = 0.0) -> float:
+        """Share of the values at or below the fit, as `Calibration.predict` has it."""
+        side = self._observed.by_row
+        predicted = fit.predict(side.keys, side.indices)
+        below = side.values <= predicted + predicted.dtype.type(shift)
+        return float(np.average(below, weights=self._weights))
+
+    def shift(self, fit: Factorization, wanted: float) -> float:
+        """The constant that leaves the wanted share at or below the fit when added to it."""
+        return _quantile(self._residuals(fit), wanted, self._weights)
+
+    def quantile_loss(self, fit: Factorization, wanted: float) -> float:
+        """Mean of r (τ − 1(r < 0)), the score of a τ-quantile, of the fit so shifted."""
+        r = self._residuals(fit) - self.shift(fit, wanted)
+        return float(np.average(np.maximum(wanted * r, (wanted - 1) * r), weights=self._weights))
+
+    def _residuals(self, fit: Factorization) -> NDArray[Any]:
+        side = self._observed.by_row
+        return np.asarray(side.values - fit.predict(side.keys, side.indices))
+
+    def standard_error(self, share: float) -> float:
+        return float(np.sqrt(share * (1 - share) / self.cells))
+
+    def interval(self, share: float) -> tuple[float, float]:
+        """Wilson's 95 % interval."""
+        n, z = self.cells, NORMAL_95
+        middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+        return float(middle - half), float(middle + half)
+
+
+def _first_guess(observed: Observations, wanted: float) -> float:
+    """The level at which the wanted quantile of the values lies as an expectile."""
+    side = observed.by_row
+    values = side.values.astype(np.float64)
+    weights = side.weights.astype(np.float64) if side.weights.size else None
+    guess = effective_omega(values - _quantile(values, wanted, weights), weights)
+    return 0.5 if np.isnan(guess) else float(np.clip(guess, 0.01, 0.99))
+
+
+def _quantile(values: NDArray[Any], share: float, weights: NDArray[np.float64] | None) -> float:
+    """The least of the values that has that share at or below it."""
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(np.ones(values.size) if weights is None else weights[order])
+    return float(values[order[np.searchsorted(reached, share * reached[-1])]])
+
+
+def _nearest(fits: list[Factorization], omega: float) -> Factorization | None:
+    return min(fits, key=lambda fit: abs(_logit(fit.omega) - _logit(omega)), default=None)
+
+
+class _Search:
+    """Which level to try next: secants on logit scales, where shares are nearly straight lines."""
+
+    def __init__(self, wanted: float, judged: _Judge) -> None:
+        self._wanted = wanted
+        self._close = CLOSE * judged.standard_error(wanted)
+        self._finest = 0.5 / judged.cells  # a share of 0 or 1 has no logit
+        self._below: _Point | None = None
+        self._above: _Point | None = None
+        self.out_of_reach = False
+
+    def following(self, omega: float, share: float) -> float | None:
+        """The level to try after this one; None when it is found, or none is left."""
+        if abs(share - self._wanted) <= self._close:
+            return None
+        off = _logit(float(np.clip(share, self._finest, 1 - self._finest))) - _logit(self._wanted)
+        here = _Point(_logit(omega), off)
+        if off < 0:
+            before, self._below = self._below, here
+        else:
+            before, self._above = self._above, here
+        if self._below and self._above:
+            return self._between(self._below, self._above)
+        return self._beyond(here, before)
+
+    def _between(self, low: _Point, high: _Point) -> float | None:
+        if high.logit - low.logit < NARROW:
+            return None
+        # Never too near to an end, or a bent line would creep towards it.
+        place = float(np.clip(low.off / (low.off - high.off), 0.1, 0.9))
+        return _level(low.logit + place * (high.logit - low.logit))
+
+    def _beyond(self, here: _Point, before: _Point | None) -> float | None:
+        limit = _logit(OUTERMOST)
+        if abs(here.logit) > limit - NARROW:
+            self.out_of_reach = True
+            return None
+        slope = 1.0
+        if before is not None:
+            slope = (here.off - before.off) / (here.logit - before.logit)
+        steepest = OVERSHOOT * abs(here.off) / STEP  # a flatter line leads further than a step
+        step = OVERSHOOT * here.off / max(slope, steepest)
+        return _level(float(np.clip(here.logit - step, -limit, limit)))
+
+
+class _Point(NamedTuple):
+    logit: float  # of the level
+    off: float  # logit of the share over that of the wanted one
+
+
+def _logit(share: float) -> float:
+    return float(np.log(share / (1 - share)))
+
+
+def _level(logit: float) -> float:
+    return float(1 / (1 + np.exp(-logit)))

@@ -1,0 +1,28 @@
+"""The benchmark of several levels runs, and says what it measured. Nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.levels import OMEGAS, main
+
+
+@pytest.mark.compiled
+def test_smoke(tmp_path, capsys):
+    out = tmp_path / "levels.json"
+    assert main(["--smoke", "--out", str(out)]) == 0
+    assert "as predicted" in capsys.readouterr().out
+    results = json.loads(out.read_text())["results"]
+    assert [found["intercepts"] for found in results] == [False, True]
+    for found in results:
+        assert found["crossed"] == 0
+        assert 0 <= found["crossed_one_by_one"] <= 1
+        assert len(found["sweeps"]["alone"]) == len(found["objective_over_anew"]) == len(OMEGAS)
+        taken = found["seconds"]
+        assert found["ratio"] == min(taken["together"]) / min(taken["alone"])

@@ -1,0 +1,247 @@
+"""The level for a wanted share: recomputed by hand, and met on cells that nobody saw."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fastemf import Calibration, ConvergenceWarning, complete, level_for_coverage
+from fastemf.coverage import _Judge, _quantile, _Search
+from fastemf.datasets import load_wsdream, make_skewed, split
+from fastemf.hold_out import held_out
+from fastemf.observations import observe
+
+DATA = make_skewed(40, 30, rank=1, density=0.7, random_state=0)
+R = DATA.R.tocoo()
+
+
+def calibrated(wanted, **settings) -> Calibration:
+    return level_for_coverage(R, wanted, 1, **{"intercepts": True, "tol": 1e-4, **settings})
+
+
+@pytest.fixture(scope="module")
+def half():
+    return calibrated(0.5)
+
+
+def outside(data, share, seed, weights=None):
+    """The observations held out: rows, columns, values, weights."""
+    observed = observe(data, weights=weights)
+    out = held_out(observed, share, np.random.default_rng(seed), "held_out")
+    side = observed.by_row
+    v = side.weights[out] if side.weights.size else np.ones(out.sum())
+    return side.keys[out], side.indices[out], side.values[out], v
+
+
+# --- the share is what it says -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_the_share_by_hand(intercepts):
+    found = calibrated(0.5, intercepts=intercepts, held_out=0.3, random_state=5)
+    rows, cols, values, _ = outside(R, 0.3, 5)
+    assert found.held_out == values.size == round(0.3 * R.nnz)
+    below = sum(v <= p for v, p in zip(values, found.fit.predict(rows, cols), strict=True))
+    assert found.coverage == below / values.size
+    assert found.shift == 0
+    assert abs(found.coverage - 0.5) <= 2 * np.sqrt(0.25 / values.size)
+    assert (found.omega, found.coverage) in found.tried
+    assert found.omega == found.fit.omega
+    assert found.fit.row_intercepts is not None or not intercepts
+
+
+def test_the_fit_is_one_of_the_cells_that_were_not_held_out(half):
+    # A minimum on those: the objective there does not fall any more.
+    observed = observe(R)
+    out = held_out(observed, 0.2, np.random.default_rng(0), "held_out")
+    again = complete(
+        observed.subset(~out), half.omega, 1, intercepts=True, init=half.fit, reg=half.fit.reg,
+        max_iter=300,
+    )  # fmt: skip
+    F = half.fit.objective(observed.subset(~out))
+    assert (1 - 1e-3) * F <= again.objective(observed.subset(~out)) <= F
+
+
+def test_standard_error_and_interval_by_hand(half):
+    p, n, z = half.coverage, half.held_out, 1.959964
+    assert half.standard_error == pytest.approx(np.sqrt(p * (1 - p) / n))
+    for end in half.interval:  # where the normal test at that share just does not reject
+        assert abs(p - end) == pytest.approx(z * np.sqrt(end * (1 - end) / n), rel=1e-6)
+    assert half.interval[0] < p < half.interval[1]
+
+
+def test_a_level_is_not_a_quantile(half):
+    assert half.omega < 0.45  # the noise is skewed to the right: half of it lies below its mean
+
+
+def test_more_coverage_takes_a_higher_level(half):
+    assert calibrated(0.3).omega < half.omega < calibrated(0.7).omega
+
+
+def test_weight_two_is_the_observation_twice():
+    twice = R.row % 2 == 0
+    weights = 1.0 + twice
+    rows, cols, values = (np.concatenate([a, a[twice]]) for a in (R.row, R.col, R.data))
+    found = calibrated(0.6, weights=weights)
+    same = level_for_coverage((rows, cols, values), 0.6, 1, intercepts=True, tol=1e-4)
+    assert found.coverage == pytest.approx(same.coverage, abs=1e-9)
+    assert found.omega == pytest.approx(same.omega, rel=1e-6)
+    assert found.standard_error == pytest.approx(same.standard_error)
+    assert found.held_out < same.held_out
+    rows, cols, values, v = outside(R, 0.2, 0, weights)
+    below = values <= found.predict(rows, cols)
+    assert found.coverage == pytest.approx(np.sum(v * below) / np.sum(v))
+
+
+def test_repeated_observations_say_no_more_than_one():
+    tripled = tuple(np.tile(a, 3) for a in (R.row, R.col, R.data))
+    once, thrice = _Judge(observe(R)), _Judge(observe(tripled))
+    assert once.cells == thrice.cells == R.nnz
+    assert once.standard_error(0.9) == thrice.standard_error(0.9)
+    uneven = _Judge(observe(([0, 0, 0, 1], [0, 0, 0, 1], np.ones(4))))
+    assert uneven.cells == 4**2 / (3**2 + 1)
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    one, two = (calibrated(0.4, n_jobs=n_jobs) for n_jobs in (1, 2))
+    np.testing.assert_array_equal(one.fit.X, two.fit.X)
+    assert one.tried == two.tried
+
+
+def test_float32_stays():
+    found = level_for_coverage(R.astype(np.float32), 0.5, 1, intercepts=True, tol=1e-4)
+    assert found.predict(3, [4, 5]).dtype == np.float32
+
+
+# --- out of reach of levels ----------------------------------------------------------------
+
+
+def test_a_constant_makes_up_for_what_no_level_reaches():
+    with pytest.warns(UserWarning, match=r"out of reach of levels alone: at omega=0.999") as caught:
+        found = level_for_coverage(R, 0.85, 6, held_out=0.4, tol=1e-4)
+    assert caught[0].filename == __file__
+    assert "try intercepts=True" in str(caught[0].message)
+    rows, cols, values, _ = outside(R, 0.4, 0)
+    predicted = found.predict(rows, cols)
+    np.testing.assert_allclose(predicted, found.fit.predict(rows, cols) + found.shift)
+    assert found.coverage == np.mean(values <= predicted)
+    assert abs(found.coverage - 0.85) <= 1.5 / values.size
+    assert max(share for _, share in found.tried) < 0.85
+    assert {0.1, 0.5, 0.9} <= {omega for omega, _ in found.tried}
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 1.0])
+def test_the_quantile_is_the_least_value_that_will_do(share):
+    rng = np.random.default_rng(0)
+    values, weights = rng.integers(8, size=30).astype(float), rng.uniform(1, 3, 30)
+    for v in (None, weights):
+        q = _quantile(values, share, v)
+        w = np.ones(30) if v is None else v
+        assert q in values
+        assert np.average(values <= q, weights=w) >= share - 1e-12
+        assert np.average(values < q, weights=w) < share
+
+
+class TestSearch:
+    def run(self, curve, wanted, cells=10_000, most=20):
+        """Levels tried where the share is a known function of the level."""
+        judged = _Judge(observe(np.ones((100, cells // 100))))
+        search, omega, tried = _Search(wanted, judged), 0.5, []
+        while omega is not None and len(tried) < most:
+            tried.append(omega)
+            omega = search.following(omega, curve(omega))
+        return search, tried
+
+    @pytest.mark.parametrize("power", [0.2, 0.5, 1.0, 3.0])
+    @pytest.mark.parametrize("wanted", [0.05, 0.5, 0.6, 0.9])
+    def test_finds_the_level(self, power, wanted):
+        def curve(omega):  # a straight line on logit scales, and one that is bent
+            odds = (omega / (1 - omega)) ** power * 0.8 * (1 + omega)
+            return odds / (1 + odds)
+
+        search, tried = self.run(curve, wanted)
+        if not search.out_of_reach:
+            assert abs(curve(tried[-1]) - wanted) <= 0.5 * np.sqrt(wanted * (1 - wanted) / 10_000)
+            assert len(tried) <= 9
+        else:
+            assert not curve(0.001) < wanted < curve(0.999)
+
+    def test_gives_up_at_the_outermost_level(self):
+        for curve, end in ((lambda omega: 0.3, 0.999), (lambda omega: 0.8, 0.001)):
+            search, tried = self.run(curve, 0.5)
+            assert search.out_of_reach
+            assert tried[-1] == pytest.approx(end)
+            assert len(tried) <= 5
+
+    def test_ends_where_the_share_jumps(self):
+        search, tried = self.run(lambda omega: 0.2 if omega < 0.7 else 0.8, 0.5, most=100)
+        assert not search.out_of_reach
+        assert tried[-1] == pytest.approx(0.7, abs=1e-3)
+
+
+def test_equal_values_cannot_be_divided():
+    with pytest.warns(UserWarning, match="coverage=0.5") as caught:
+        found = level_for_coverage(np.ones((20, 20)), 0.5, 1, reg=0)
+    assert found.coverage in (0, 1)
+    assert "was not met: the nearest share is" in str(caught[-1].message)
+
+
+def test_a_fit_that_did_not_settle_says_so():
+    with pytest.warns(ConvergenceWarning, match=r"the fit at omega=.* within max_iter=1 sweeps"):
+        calibrated(0.5, max_iter=1, tol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "settings", "error", "message"),
+    [
+        (95, {}, ValueError, r"coverage must be a share .* \(0.95, not 95\), got 95"),
+        (0, {}, ValueError, "coverage must be a share strictly between 0 and 1"),
+        (1.0, {}, ValueError, "coverage must be a share strictly between 0 and 1"),
+        ("0.9", {}, TypeError, "coverage must be a number"),
+        (0.5, {"held_out": 1.0}, ValueError, "held_out must be a share"),
+        (0.5, {"held_out": 0}, ValueError, "held_out must be a share"),
+        (0.5, {"held_out": True}, TypeError, "held_out must be a number"),
+        (0.99, {}, ValueError, "coverage=0.99 leaves 1.7 of 168 held-out cells on its rarer side"),
+        (0.02, {}, ValueError, "at least 20 are needed to measure it; raise held_out"),
+        (0.5, {"reg": -1}, ValueError, "reg must be"),
+    ],
+)
+def test_bad_input(wanted, settings, error, message):
+    with pytest.raises(error, match=message):
+        calibrated(wanted, **settings)
+
+
+# --- cells that nobody saw -----------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("wanted", [0.5, 0.9, 0.95])
+def test_the_share_holds_on_fresh_cells_of_generated_data(wanted):
+    data = make_skewed(100, 80, rank=2, density=0.5, random_state=3)
+    with warnings.catch_warnings(action="ignore"):  # a constant may be needed
+        found = level_for_coverage(data.R, wanted, 2, intercepts=True, held_out=0.3, tol=1e-3)
+    fresh = np.ones(data.R.shape, bool)
+    fresh[data.R.nonzero()] = False
+    rows, cols = np.nonzero(fresh)
+    share = np.mean(data.noisy[rows, cols] <= found.predict(rows, cols))
+    # Two samples: those held out and the fresh ones.
+    error = np.hypot(found.standard_error, np.sqrt(wanted * (1 - wanted) / rows.size))
+    assert abs(share - wanted) < 3.5 * error
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("intercepts", [False, True])
+@pytest.mark.parametrize("wanted", [0.5, 0.9, 0.95])
+def test_the_share_holds_on_fresh_response_times(data_folder, wanted, intercepts):
+    data = load_wsdream(data_folder)
+    sample = (data.source & 1) > 0  # uniform; the rest is uneven, so fresh cells come from here
+    entries = data.R.data[sample], (data.R.row[sample], data.R.col[sample])
+    part, fresh = split(sp.coo_array(entries, shape=data.R.shape), 0.75, random_state=0)
+    with warnings.catch_warnings(action="ignore"):  # services without an entry; a constant
+        found = level_for_coverage(part, wanted, 10, intercepts=intercepts)
+    share = np.mean(fresh.data <= found.predict(fresh.row, fresh.col))
+    assert abs(share - wanted) < 0.02
