@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.observations import Observations, observe
 from fastemf.validation import check_choice, check_integer, check_number, check_rng
 
-__all__ = ["Split", "cells", "folds", "hold_out", "split"]
+__all__ = ["Split", "cells", "folds", "held_out", "hold_out", "split"]
 
 
 class Split(NamedTuple):
@@ -113,14 +113,21 @@ def hold_out(
         raise ValueError(
             f"validation must be a share in (0, 1) of the cells, or entries, got {validation!r}"
         )
+    mask = held_out(observed, float(validation), rng, "validation")
+    return observed.subset(~mask), observed.subset(mask)
+
+
+def held_out(
+    observed: Observations, share: float, rng: np.random.Generator, name: str
+) -> NDArray[np.bool_]:
+    """Which observations to judge by: those of a random share of the cells, at least one."""
     found, of_cell = cells(observed)
     if found.size < 2:
-        raise ValueError(f"validation needs at least two cells observed, got {found.size}")
-    size = min(max(1, round(float(validation) * found.size)), found.size - 1)
+        raise ValueError(f"{name} needs at least two cells observed, got {found.size}")
     chosen = np.zeros(found.size, bool)
+    size = min(max(1, round(share * found.size)), found.size - 1)
     chosen[rng.choice(found.size, size, replace=False)] = True
-    mask = chosen[of_cell]
-    return observed.subset(~mask), observed.subset(mask)
+    return chosen[of_cell]
 
 
 def folds(
