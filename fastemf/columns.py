@@ -127,8 +127,9 @@ def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
         is_date = values.dtype.kind == "M"  # days far away are no Arrow date
         among, flat = (pa.array(x.view(np.int64) if is_date else x) for x in (values, flat))
     else:
-        among = pa.array(values, pa.large_string())
-        flat = flat.cast(pa.large_string())
+        if str(flat.type) == "string_view":  # which it cannot look up
+            flat = flat.cast(pa.large_string())
+        among = pa.array(values, flat.type)
     return joined(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
 
 
@@ -270,10 +271,9 @@ def _chunks(column: Any) -> list[Any]:
 def joined(column: Any) -> NDArray[Any]:
     """Numbers of an Arrow column without nulls; one chunk's are not copied."""
     parts = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
-    if len(parts) == 1:
-        return np.asarray(parts[0])
-    empty = np.empty(0, column.type.to_pandas_dtype())
-    return np.concatenate(parts) if parts else empty
+    if not parts:
+        return np.empty(0, column.type.to_pandas_dtype())
+    return np.asarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
 
 def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:

@@ -158,6 +158,11 @@ class Factorization:
         [3.0, 6.0]
         >>> fit.predict([0, 2], [2, 1], clip=(None, 5)).round(6).tolist()
         [3.0, 5.0]
+        >>> import pandas as pd
+        >>> table = pd.DataFrame(R, index=["eu", "us", "asia"], columns=["buy", "find", "pay"])
+        >>> fit = fastemf.complete(table, omega=0.5, k=1, reg=0)
+        >>> fit.predict(["eu", "mars"], "pay", unknown="nan").round(6).tolist()
+        [3.0, nan]
         """
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", ("error", "nan"))
@@ -471,7 +476,8 @@ class Factorization:
 
         On the data fitted this is the objective of the factors' record in ``history``. All
         parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
-        columns that the fit's labels came from.
+        columns that the fit's labels came from. A table and triplets are placed by those
+        labels, a matrix without labels is in the fit's order.
 
         Examples
         --------
@@ -565,7 +571,8 @@ class Factorization:
     def _observe(self, R: Any, weights: Any, shape: Any, names: Names) -> Observations:
         if shape is None and isinstance(R, tuple) and self.row_labels is None:
             shape = self.shape
-        observed = self._placed(R, weights, shape, names, (self.row_labels, self.col_labels))
+        sides = (self.row_labels, self.col_labels)
+        observed = self._placed(R, weights, shape, names, sides, count_threads(-1))
         if observed.shape != self.shape:
             raise ValueError(f"R must have the fit's shape {self.shape}, got {observed.shape}")
         return observed
@@ -577,7 +584,7 @@ class Factorization:
         shape: Any,
         names: Names,
         sides: tuple[Labels | None, Labels | None],
-        n_threads: int = 1,
+        n_threads: int,
     ) -> Observations:
         """Observations placed by the labels of the fit, where it has them."""
         rows, cols, values = names
@@ -651,7 +658,8 @@ class Factorization:
             largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
             shape = (int(largest) + 1, fixed) if axis == 0 else (fixed, int(largest) + 1)
         sides = (None, self.col_labels) if axis == 0 else (self.row_labels, None)
-        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides)
+        n_threads = count_threads(n_jobs)
+        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides, n_threads)
         if observed.shape[1 - axis] != fixed:
             what = ("columns", "rows")[axis]
             raise ValueError(
@@ -660,7 +668,7 @@ class Factorization:
             )
         other = self._extended(1 - axis).astype(observed.dtype, copy=False)
         start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
-        engine = self._engine(observed, n_threads=count_threads(n_jobs))
+        engine = self._engine(observed, n_threads=n_threads)
         ridge = Ridge(self.reg, self.intercept_reg)
         solved = engine.solve(axis, start, other, ridge).factor.astype(self.X.dtype, copy=False)
         factor = np.ascontiguousarray(solved[:, : self.k])

@@ -116,7 +116,7 @@ ALLOWED = {
     "summary": {"entries", "loss", "observations"},
     "sweep": {"kernels", "observations", "records", "threads"},
     "table_files": {"columns", "tables"},
-    "tables": {"columns", "labels", "validation"},
+    "tables": {"columns", "entries", "labels", "validation"},
     "threads": {"validation"},
     "validation": set(),
     "warn": set(),
