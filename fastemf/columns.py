@@ -20,6 +20,7 @@ __all__ = [
     "Where",
     "arrow_column",
     "check_nulls",
+    "distinct_where",
     "encode",
     "first_null",
     "index_in",
@@ -124,6 +125,19 @@ def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
         among = pa.array(values, pa.large_string())
         flat = flat.cast(pa.large_string())
     return joined(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
+
+
+def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
+    """Distinct labels of a column at the elements chosen, in order of appearance."""
+    flat, _, is_arrow = read_column(column, what)
+    chosen = mask.ravel()
+    if not isinstance(flat, np.ndarray):
+        import pyarrow as pa
+
+        flat = flat.filter(pa.array(chosen))
+    else:
+        flat = flat[chosen]
+    return encode(Column(flat, (len(flat),), is_arrow), what)[0]
 
 
 def objects(items: list[Any]) -> NDArray[Any]:

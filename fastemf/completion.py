@@ -46,6 +46,9 @@ def complete(
     omega: float,
     k: int,
     *,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -73,8 +76,10 @@ def complete(
     R
         The observations: a scipy sparse matrix or array of any format (every
         stored entry is observed, zeros included; what is not stored is missing),
-        a dense array (NaN is missing), a masked array, or a tuple
-        ``(rows, cols, values)``. Repeated (row, column) pairs are kept as separate
+        a dense array (NaN is missing), a masked array, a tuple
+        ``(rows, cols, values)``, a table (pandas, polars, pyarrow, or anything with
+        ``__arrow_c_stream__``), or the path of a file (.csv, .tsv, .parquet, .mtx, .npz of
+        scipy). Repeated (row, column) pairs are kept as separate
         observations. float32 data are computed in float32, all else in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, hardly moved by a
@@ -82,11 +87,16 @@ def complete(
         quantile: omega = 0.95 is not the 95th percentile.
     k
         Rank, from 1 to min(rows, columns).
+    rows, cols, values
+        Names of a table's columns: labels of the row and of the column (integers, strings,
+        dates, categories), and the value. The fit then speaks in labels. A pandas table
+        without them is a matrix: index × columns, NaN for missing. Labels of a CSV file are
+        strings unless all of the column are written as integers are (``007`` is not).
     weights
         Positive weight of each observation, in the form of `R`: an array aligned
         with the triplets or with ``R.data`` (CSR, CSC, COO), a sparse matrix with
-        the same stored entries, or an array of a dense R's shape. Weight two is the
-        observation twice.
+        the same stored entries, an array of a dense R's shape, or the name of a table's
+        column. Weight two is the observation twice.
     shape
         (rows, columns) for triplets; the default is the largest index + 1.
     reg
@@ -102,7 +112,7 @@ def complete(
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and
-        columns then start afresh.
+        columns then start afresh. Where both have labels, rows and columns go by them.
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter
@@ -157,6 +167,18 @@ def complete(
     >>> tail = fastemf.complete(R, omega=0.9, k=2)
     >>> bool(typical.predict(3, 7) < tail.predict(3, 7))
     True
+
+    A log with labels, from any library of tables:
+
+    >>> import pyarrow as pa
+    >>> log = pa.table({
+    ...     "client": ["eu-7", "eu-7", "us-1"],
+    ...     "service": ["search", "checkout", "search"],
+    ...     "ms": [10.0, 20.0, 30.0],
+    ... })
+    >>> fit = fastemf.complete(log, 0.5, 1, reg=0, rows="client", cols="service", values="ms")
+    >>> fit.predict(["us-1"], ["checkout"]).round(3).tolist()
+    [60.0]
     """
     omega = check_level(omega)
     reg = check_reg(reg)
@@ -187,7 +209,9 @@ def complete(
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
 
-    observations = observe(R, weights=weights, shape=shape, n_threads=n_threads)
+    observations = observe(
+        R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, n_threads=n_threads
+    )
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
@@ -234,6 +258,8 @@ def complete(
         history=end.history,
         unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
         unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
+        row_labels=observations.row_labels,
+        col_labels=observations.col_labels,
     )
 
 

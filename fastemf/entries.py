@@ -8,7 +8,7 @@ given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fastemf.validation import check_dtype, check_indices, check_shape
 from fastemf.warn import warn
 
-__all__ = ["Entries", "check_same_shape", "parts", "read_entries"]
+__all__ = ["Entries", "check_entries", "check_same_shape", "flat_weights", "parts", "read_entries"]
 
 
 class Entries(NamedTuple):
@@ -31,6 +31,7 @@ class Entries(NamedTuple):
     weights: NDArray[Any]  # empty where every weight is one
     pointers: NDArray[np.int64] | None = None  # of a matrix compressed by row
     transposed: bool = False  # read by column: rows are the caller's columns
+    where: Callable[[int], str] | None = None  # an entry of a table was
 
     @property
     def names(self) -> tuple[str, str]:
@@ -39,6 +40,8 @@ class Entries(NamedTuple):
 
     def place(self, entry: int) -> str:
         """Where an entry is, for a message: the caller's row first."""
+        if self.where is not None:
+            return self.where(entry)
         row = (
             self.rows[entry]
             if self.pointers is None
@@ -49,15 +52,20 @@ class Entries(NamedTuple):
 
 
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
-    """Any input but `Observations` as checked entries; see `fastemf.observations.observe`."""
+    """Any input without labels as checked entries; see `fastemf.observations.observe`."""
     if sp.issparse(R):
         found, v = _from_sparse(R, weights)
     elif isinstance(R, tuple):
         found, v = _from_triplets(R, weights, shape)
     else:
         found, v = _from_dense(R, weights)
+    check_same_shape(shape, found.shape[::-1] if found.transposed else found.shape)
+    return check_entries(found, v)
+
+
+def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
+    """Entries and their weights as given, checked and of the kernels' types."""
     given = found.shape[::-1] if found.transposed else found.shape
-    check_same_shape(shape, given)
     if found.values.size == 0:
         raise ValueError(
             f"R must hold at least one observation, got none (shape {given}): "
@@ -122,7 +130,7 @@ def _from_sparse(R: Any, weights: Any) -> Read:
                 f"weights for a sparse R in {R.format} format must be a sparse matrix with the "
                 "same stored entries (or convert R to CSR, CSC or COO)"
             )
-        v = _flat_weights(weights, values.size)
+        v = flat_weights(weights, values.size)
     shape = (int(R.shape[0]), int(R.shape[1]))
     return Entries(shape, rows, cols, values, _NONE, pointers), v
 
@@ -201,7 +209,7 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
                 f"{values.size} observations, so these look like identifiers: number them with "
                 "np.unique(ids, return_inverse=True), or give shape= if they are right"
             )
-    v = None if weights is None else _flat_weights(weights, values.size)
+    v = None if weights is None else flat_weights(weights, values.size)
     return Entries((m, n), rows, cols, values, _NONE), v
 
 
@@ -243,7 +251,8 @@ def _warn_of_a_table(columns: NDArray[Any]) -> None:
         )
 
 
-def _flat_weights(weights: Any, size: int) -> NDArray[Any]:
+def flat_weights(weights: Any, size: int) -> NDArray[Any]:
+    """One weight per observation."""
     v = np.asarray(weights)
     check_dtype(v.dtype, "weights")
     if v.shape != (size,):

@@ -9,9 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastemf.columns import Where, encode, index_in, is_dictionary, kind_of, position, read_column
+from fastemf.columns import (
+    Where,
+    distinct_where,
+    encode,
+    index_in,
+    is_dictionary,
+    kind_of,
+    position,
+    read_column,
+)
 
-__all__ = ["Labels"]
+__all__ = ["Labels", "check_known"]
+
+SHOWN = 10  # unknown labels in a message
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,16 +90,26 @@ class Labels:
         """
         read = read_column(column, what, where)
         distinct, codes = encode(read, what, where)
-        labels = cls.__new__(cls)
-        labels._hold(distinct, name)
-        return labels, codes.reshape(read.shape)
+        return cls.__new__(cls)._hold(distinct, name), codes.reshape(read.shape)
 
-    def _hold(self, distinct: NDArray[Any], name: str | None) -> None:
+    def _hold(self, distinct: NDArray[Any], name: str | None) -> Labels:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string or None, got {name!r}")
         distinct.flags.writeable = False
         object.__setattr__(self, "values", distinct)
         object.__setattr__(self, "name", name)
+        return self
+
+    def renamed(self, name: str | None) -> Labels:
+        """The same labels by another name of their column.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> Labels([7, 8]).renamed("client")
+        <Labels 'client': 2 of kind int64>
+        """
+        return Labels.__new__(Labels)._hold(self.values, name)
 
     @property
     def kind(self) -> str:
@@ -178,6 +199,19 @@ class Labels:
             return np.full(numbers.shape, -1, np.int64)
         at = np.minimum(np.searchsorted(values, numbers), values.size - 1)
         return np.where(values[at] == numbers, order[at], -1)
+
+
+def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
+    """One error that lists the unknown labels of all sides: (positions, column, what) of each."""
+    parts = []
+    for positions, column, what in sides:
+        if positions.size and positions.min() < 0:
+            unknown = distinct_where(column, positions < 0, what)
+            listed = ", ".join(map(repr, unknown[:SHOWN].tolist()))
+            more = f", … {unknown.size - SHOWN} more" if unknown.size > SHOWN else ""
+            parts.append(f"{unknown.size} in {what} ({listed}{more})")
+    if parts:
+        raise ValueError(f"unknown labels: {' and '.join(parts)}")
 
 
 def _family(labels: Any) -> str:
