@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,8 @@ Where = Callable[[int], str]  # how messages call the place of an element
 # Coarser units are these in disguise; finer ones than nanoseconds no table has.
 UNITS = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s"}
 UNITS |= {unit: unit for unit in ("s", "ms", "us", "ns")}
+
+PIECE = 1 << 20  # fewer elements are not worth a thread
 
 RULE = "must hold integers, strings or dates as labels"
 
@@ -85,11 +88,13 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
     return Column(_as_kind(flat, what, where), array.shape, False)
 
 
-def encode(column: Column, what: str, where: Where = position) -> tuple[NDArray[Any], NDArray[Any]]:
+def encode(
+    column: Column, what: str, where: Where = position, n_threads: int = 1
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Distinct labels in order of first appearance, and each element's position among them."""
     flat = column.flat
     if not isinstance(flat, np.ndarray):
-        return _encode_arrow(flat, what, where)
+        return _encode_arrow(flat, what, where, n_threads)
     if flat.dtype == object:
         places = {label: at for at, label in enumerate(dict.fromkeys(flat.tolist()))}
         _check_text(places, what)
@@ -99,7 +104,7 @@ def encode(column: Column, what: str, where: Where = position) -> tuple[NDArray[
         import pyarrow as pa
 
         numbers = flat.view(np.int64) if flat.dtype.kind == "M" else flat
-        distinct, codes = _encode_arrow(pa.array(numbers), what, where)
+        distinct, codes = _encode_arrow(pa.array(numbers), what, where, n_threads)
         return distinct.view(flat.dtype) if flat.dtype.kind == "M" else distinct, codes
     values, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
     order = np.argsort(first)  # of appearance
@@ -294,10 +299,12 @@ def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:
     return _as_kind(joined(column), what, position)
 
 
-def _encode_arrow(column: Any, what: str, where: Where) -> tuple[NDArray[Any], NDArray[Any]]:
+def _encode_arrow(
+    column: Any, what: str, where: Where, n_threads: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     if _has_dictionary(column.type):
-        return _encode_dictionary(column, what, where)
-    encoded = _chunks(_dictionary_encode(column))
+        return _encode_dictionary(column, what, where, n_threads)
+    encoded = _dictionary_encode(column, n_threads)
     if not encoded:
         return np.empty(0, object), np.empty(0, np.int32)
     # Chunks share one dictionary.
@@ -306,7 +313,9 @@ def _encode_arrow(column: Any, what: str, where: Where) -> tuple[NDArray[Any], N
     return distinct, codes[0] if len(codes) == 1 else np.concatenate(codes)
 
 
-def _encode_dictionary(column: Any, what: str, where: Where) -> tuple[NDArray[Any], NDArray[Any]]:
+def _encode_dictionary(
+    column: Any, what: str, where: Where, n_threads: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Only the entries of the dictionary that occur are labels."""
     import pyarrow as pa
 
@@ -319,19 +328,33 @@ def _encode_dictionary(column: Any, what: str, where: Where) -> tuple[NDArray[An
         dictionary = dictionary.cast(pa.large_string())
     if dictionary.null_count or len(dictionary.unique()) < len(dictionary):
         plain = pa.chunked_array([dictionary.take(chunk.indices) for chunk in chunks])
-        return encode(read_column(plain, what, where), what, where)
+        return encode(read_column(plain, what, where), what, where, n_threads)
     indices = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
-    used, codes = _encode_arrow(indices, what, where)
+    used, codes = _encode_arrow(indices, what, where, n_threads)
     return _values_of_arrow(dictionary, what)[used.astype(np.int64)], codes
 
 
-def _dictionary_encode(column: Any) -> Any:
+def _dictionary_encode(column: Any, n_threads: int) -> list[Any]:
+    """Chunks that share one dictionary, in order of first appearance.
+
+    Each thread encodes a piece; what a piece has that those before have not is appended.
+    """
     import pyarrow as pa
 
-    try:
-        return column.dictionary_encode()
-    except pa.ArrowNotImplementedError:  # string views, in older versions
-        return column.cast(pa.large_string()).dictionary_encode()
+    def encoded(first: int) -> Any:
+        piece = column.slice(first, size)
+        try:
+            return piece.dictionary_encode()
+        except pa.ArrowNotImplementedError:  # string views, in older versions
+            return piece.cast(pa.large_string()).dictionary_encode()
+
+    size = max(-(-len(column) // n_threads), PIECE)
+    if len(column) <= size:
+        return _chunks(encoded(0))
+    with ThreadPoolExecutor(n_threads) as pool:
+        pieces = list(pool.map(encoded, range(0, len(column), size)))
+    chunks = [chunk for piece in pieces for chunk in _chunks(piece)]
+    return _chunks(pa.chunked_array(chunks).unify_dictionaries())
 
 
 def _values_of_arrow(values: Any, what: str) -> NDArray[Any]:

@@ -144,7 +144,7 @@ class Factorization:
         """
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", ("error", "nan"))
-        if cols is None:
+        if cols is None and is_table(rows):
             rows, cols = self._columns_of(rows)
         i, j = self._positions(0, rows), self._positions(1, cols)
         if unknown == "error":
@@ -273,12 +273,8 @@ class Factorization:
 
     def _columns_of(self, table: Any) -> list[Any]:
         """The two label columns of a table."""
-        if self.row_labels is None or self.col_labels is None or not is_table(table):
-            raise TypeError(
-                "predict takes rows and cols, or, where the fit has labels, one table; got "
-                f"{type(table).__name__} alone"
-                + ("" if self.row_labels is not None else " and a fit without labels")
-            )
+        if self.row_labels is None or self.col_labels is None:
+            raise TypeError("the fit has no labels to look a table up by: pass rows and cols")
         names = (self.row_labels.name, self.col_labels.name)
         if None in names:
             raise ValueError("the labels of the fit have no column names: pass rows and cols")

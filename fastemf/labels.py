@@ -67,7 +67,13 @@ class Labels:
 
     @classmethod
     def encode(
-        cls, column: Any, name: str | None = None, *, what: str = "labels", where: Where = position
+        cls,
+        column: Any,
+        name: str | None = None,
+        *,
+        what: str = "labels",
+        where: Where = position,
+        n_threads: int = 1,
     ) -> tuple[Labels, NDArray[Any]]:
         """Labels of a column in order of first appearance, and each element's position.
 
@@ -80,6 +86,8 @@ class Labels:
             Of the labels.
         what, where
             How messages call the column, and the place of an element.
+        n_threads
+            Threads for a long Arrow column; the result does not depend on it.
 
         Examples
         --------
@@ -89,7 +97,7 @@ class Labels:
         (['b', 'a'], [0, 1, 0])
         """
         read = read_column(column, what, where)
-        distinct, codes = encode(read, what, where)
+        distinct, codes = encode(read, what, where, n_threads)
         return cls.__new__(cls)._hold(distinct, name), codes.reshape(read.shape)
 
     def _hold(self, distinct: NDArray[Any], name: str | None) -> Labels:

@@ -94,6 +94,17 @@ def other_than(item):
     return kinds[type(item)].filter(lambda x: x != item)
 
 
+@given(COLUMNS.filter(lambda items: len(items) > 2), st.integers(2, 4))
+def test_pieces_of_a_column_encode_as_the_whole(items, n_threads):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastemf.columns.PIECE", 1)
+        for column in forms(items):
+            labels, codes = Labels.encode(column, n_threads=n_threads)
+            whole, expected = Labels.encode(items)
+            assert as_python(labels.values) == as_python(whole.values)
+            assert codes.tolist() == expected.tolist()
+
+
 def test_extreme_integers_keep_apart():
     labels = Labels([0, 2**64 - 1, 2**63])
     assert labels.kind == "uint64"
