@@ -134,15 +134,8 @@ def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
 
 def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
     """Distinct labels of a column at the elements chosen, in order of appearance."""
-    flat, _, is_arrow = read_column(column, what)
-    chosen = mask.ravel()
-    if not isinstance(flat, np.ndarray):
-        import pyarrow as pa
-
-        flat = flat.filter(pa.array(chosen))
-    else:
-        flat = flat[chosen]
-    return encode(Column(flat, (len(flat),), is_arrow), what)[0]
+    distinct, codes = encode(read_column(column, what), what)
+    return np.asarray(distinct[np.unique(codes[mask.ravel()])])
 
 
 def objects(items: list[Any]) -> NDArray[Any]:

@@ -99,9 +99,7 @@ def from_table(
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
     columns = select(table, names)
     if len(columns[0]) == 0:
-        raise ValueError(
-            f"R must hold at least one observation, got no lines of {', '.join(names)}"
-        )
+        raise ValueError("R must hold at least one observation, got a table without lines")
     numbers = [_numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
     if isinstance(weights, str):
         weights = numbers[1]
