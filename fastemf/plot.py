@@ -392,7 +392,7 @@ def selection(
             ls="none", marker=marker, capsize=3,
         )  # fmt: skip
     ax.plot(
-        *_curve([selected.best]), ls="none", marker="o", ms=16, mfc="none", mec="black", mew=1.5,
+        *_curve([selected.best]), ls="none", marker="o", ms=13, mfc="none", mec="black", mew=1.5,
         label="chosen",
     )  # fmt: skip
     weakest = min((row.ridge for row in selected.table if row.ridge > 0), default=1.0)

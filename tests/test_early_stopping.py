@@ -28,8 +28,9 @@ def after(sweeps, R=TRAIN, k=K, **options):
 def mean_loss(fit, cells, weights=None):
     """The held-out loss, cell by cell."""
     total = mass = 0.0
+    fitted = fit.to_dense()
     for i, j in zip(*np.nonzero(~np.isnan(cells)), strict=True):
-        r = float(cells[i, j]) - float(fit.predict(i, j))
+        r = float(cells[i, j]) - float(fitted[i, j])
         v = 1.0 if weights is None else weights[i, j]
         total += v * (OMEGA if r >= 0 else 1 - OMEGA) * r * r
         mass += v
