@@ -104,7 +104,7 @@ def test_every_form_of_a_matrix_says_the_same(form):
     dense[R.row, R.col] = R.data
     given = {
         "array": dense,
-        "masked": np.ma.masked_invalid(dense),
+        "masked": np.ma.array(np.nan_to_num(dense, nan=-99.0), mask=np.isnan(dense)),
         "table": pd.DataFrame(dense, columns=list("abcdefghi")),
         "list": dense.tolist(),
         "float32": dense.astype(np.float32),
