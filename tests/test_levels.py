@@ -55,9 +55,12 @@ def test_no_level_ends_higher_than_one_started_anew(intercepts):
         assert fit.objective(DATA) <= (1 + 2e-3) * alone.objective(DATA)
 
 
-def test_the_middle_is_the_fit_of_complete(intercepts):
-    alone = complete(DATA, 0.5, 2, intercepts=intercepts)
-    np.testing.assert_array_equal(FITTED[intercepts].level(0.5).X, alone.X)
+def test_the_level_farthest_from_the_tail_is_the_fit_of_complete(intercepts):
+    alone = complete(DATA, 0.1, 2, intercepts=intercepts)
+    np.testing.assert_array_equal(FITTED[intercepts].level(0.1).X, alone.X)
+    mirrored = complete_levels(-DATA, OMEGAS, 2, intercepts=intercepts)
+    alone = complete(-DATA, 0.9, 2, intercepts=intercepts)
+    np.testing.assert_array_equal(mirrored.level(0.9).X, alone.X)
 
 
 def test_the_ridge_is_that_of_the_levels_own_residuals():
@@ -75,13 +78,6 @@ def test_levels_may_come_in_any_order_and_form():
     assert same(complete_levels(DATA, np.array([0.9, 0.1, 0.5]), 2), FITTED[False])
     assert same(complete_levels(DATA, (w for w in OMEGAS), 2), FITTED[False])
     assert FITTED[False].omegas == OMEGAS
-
-
-def test_levels_all_on_one_side_of_the_middle():
-    low = complete_levels(DATA, (0.05, 0.2), 2)
-    high = complete_levels(DATA, (0.99, 0.8), 2)
-    np.testing.assert_array_equal(low.level(0.2).X, complete(DATA, 0.2, 2).X)
-    np.testing.assert_array_equal(high.level(0.8).X, complete(DATA, 0.8, 2).X)
 
 
 def test_noiseless_data_have_one_value_at_all_levels():
