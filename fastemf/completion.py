@@ -254,7 +254,7 @@ def complete(
     )
     held_out = None
     if validation is not None:
-        observations, held_out = hold_out(observations, validation, rng)
+        observations, held_out = hold_out(observations, validation, rng, (rows, cols, values))
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 

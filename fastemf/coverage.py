@@ -94,6 +94,9 @@ def level_for_coverage(
     k: int,
     *,
     held_out: float = 0.2,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -133,7 +136,7 @@ def level_for_coverage(
         Rank.
     held_out
         Share of the cells to hold out, in (0, 1). Repeated observations of a cell stay together.
-    weights, shape, reg, intercepts, tol, n_jobs, progress
+    rows, cols, values, weights, shape, reg, intercepts, tol, n_jobs, progress
         As in `complete`. Weights also count in the share.
     max_iter
         Most sweeps to do at each level.
@@ -171,7 +174,10 @@ def level_for_coverage(
     wanted = check_share(coverage, "coverage")
     share_out = check_share(held_out, "held_out")
     rng = check_rng(random_state)
-    observations = observe(R, weights=weights, shape=shape, n_threads=count_threads(n_jobs))
+    observations = observe(
+        R, rows=rows, cols=cols, values=values, weights=weights, shape=shape,
+        n_threads=count_threads(n_jobs),
+    )  # fmt: skip
     settings = {
         "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
         "random_state": rng, "n_jobs": n_jobs, "progress": progress,

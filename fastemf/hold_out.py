@@ -98,12 +98,26 @@ def cells(
 
 
 def hold_out(
-    observed: Observations, validation: Any, rng: np.random.Generator
+    observed: Observations,
+    validation: Any,
+    rng: np.random.Generator,
+    columns: tuple[Any, Any, Any] = (None, None, None),
 ) -> tuple[Observations, Observations]:
-    """What to fit, and what to judge by: a share of the cells observed, or entries given."""
+    """What to fit, and what to judge by: a share of the cells observed, or entries given.
+
+    Entries are placed by the labels of what is observed, where it has some; `columns` are the
+    names of a table's.
+    """
     if not isinstance(validation, numbers.Real):
-        shape = observed.shape if isinstance(validation, tuple) else None
-        given = observe(validation, shape=shape)
+        if observed.row_labels is not None:
+            rows, cols, values = columns
+            given = observe(
+                validation, rows=rows, cols=cols, values=values,
+                labels=(observed.row_labels, observed.col_labels),
+            )  # fmt: skip
+        else:
+            shape = observed.shape if isinstance(validation, tuple) else None
+            given = observe(validation, shape=shape)
         if given.shape != observed.shape:
             raise ValueError(
                 f"validation must have the shape of R, {observed.shape}, got {given.shape}"

@@ -77,12 +77,20 @@ class Levels:
         """
         return self.fits[self._place(omega, "omega")]
 
-    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
+    def predict(
+        self,
+        rows: Any,
+        cols: Any = None,
+        *,
+        unseen: str = "model",
+        unknown: str = "error",
+        clip: Any = None,
+    ) -> NDArray[Any]:
         """Fitted values of the cells (rows[i], cols[i]) at every level, in the data's unit.
 
         Parameters
         ----------
-        rows, cols, unseen
+        rows, cols, unseen, unknown, clip
             As in `Factorization.predict`.
 
         Returns
@@ -100,10 +108,13 @@ class Levels:
         >>> bool(low <= middle <= high)
         True
         """
-        return _sorted([fit.predict(rows, cols, unseen=unseen) for fit in self.fits])
+        asked = {"unseen": unseen, "unknown": unknown, "clip": clip}
+        return _sorted([fit.predict(rows, cols, **asked) for fit in self.fits])
 
-    def predict_block(self, rows: ArrayLike) -> NDArray[Any]:
+    def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
         """Fitted values of whole rows at every level, as a (len(rows), n, levels) array.
+
+        `clip` as in `Factorization.predict`.
 
         Examples
         --------
@@ -112,12 +123,12 @@ class Levels:
         >>> fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2).predict_block([0, 5]).shape
         (2, 40, 3)
         """
-        return _sorted([fit.predict_block(rows) for fit in self.fits])
+        return _sorted([fit.predict_block(rows, clip=clip) for fit in self.fits])
 
     def spread(
         self,
-        rows: ArrayLike,
-        cols: ArrayLike,
+        rows: Any,
+        cols: Any = None,
         *,
         lower: float | None = None,
         upper: float | None = None,
@@ -157,7 +168,7 @@ class Levels:
         predicted = self.predict(rows, cols, unseen=unseen)
         return np.asarray(predicted[..., high] - predicted[..., low])
 
-    def crossed(self, rows: ArrayLike, cols: ArrayLike) -> NDArray[np.bool_]:
+    def crossed(self, rows: Any, cols: Any = None) -> NDArray[np.bool_]:
         """In which of the cells (rows[i], cols[i]) the fits cross when taken one by one.
 
         Where many do, little tells the levels apart: think of fewer of them, of a smaller k, or
@@ -188,6 +199,9 @@ def complete_levels(
     omegas: Iterable[float],
     k: int,
     *,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -215,7 +229,7 @@ def complete_levels(
         for "95 % of the values below", see `level_for_coverage`.
     k
         Rank of each level's fit.
-    weights, shape, reg, intercepts, tol, random_state, n_jobs, progress
+    rows, cols, values, weights, shape, reg, intercepts, tol, random_state, n_jobs, progress
         As in `complete`. With ``reg="auto"`` each level's ridge follows its own residuals.
     max_iter
         Most sweeps to do at each level.
@@ -243,7 +257,10 @@ def complete_levels(
     """
     wanted = check_levels(omegas)
     rng = check_rng(random_state)
-    observations = observe(R, weights=weights, shape=shape, n_threads=count_threads(n_jobs))
+    observations = observe(
+        R, rows=rows, cols=cols, values=values, weights=weights, shape=shape,
+        n_threads=count_threads(n_jobs),
+    )  # fmt: skip
     settings = {
         "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
         "random_state": rng, "n_jobs": n_jobs, "progress": progress,

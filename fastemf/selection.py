@@ -135,6 +135,9 @@ def select(
     folds: int = 5,
     *,
     rule: str = "best",
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg_scaling: str = "count",
@@ -168,7 +171,7 @@ def select(
     rule
         ``"best"``: the lowest loss. ``"one_se"``: the simplest setting (smallest rank, then
         strongest ridge) whose loss is within one standard error of the lowest.
-    weights, shape, reg_scaling, intercepts, tol, max_iter
+    rows, cols, values, weights, shape, reg_scaling, intercepts, tol, max_iter
         As in `fastemf.complete`.
     random_state
         Seed or numpy Generator for the folds and the starts.
@@ -200,7 +203,10 @@ def select(
     folds = check_integer(folds, "folds", minimum=2)
     check_choice(rule, "rule", ("best", "one_se"))
     check_flag(progress, "progress")
-    observed = observe(R, weights=weights, shape=shape, n_threads=count_threads(n_jobs))
+    observed = observe(
+        R, rows=rows, cols=cols, values=values, weights=weights, shape=shape,
+        n_threads=count_threads(n_jobs),
+    )  # fmt: skip
     ks = _check_ranks(ks, observed.shape)
     if regs is None and reg_scaling == "plain":
         raise ValueError('regs must be given with reg_scaling="plain": the default is count-scaled')

@@ -11,16 +11,17 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from fastemf.columns import Where
 from fastemf.tables import arrow, check_names, table_row
+from fastemf.whole_file import replacing
 
-__all__ = ["FORMATS", "FromFile", "is_source", "read", "write"]
+__all__ = ["FORMATS", "FromFile", "column_names", "is_source", "read", "write"]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*DELIMITERS, ".parquet")
@@ -65,28 +66,35 @@ def read(source: Any, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile
     >>> table_files.read(log, labels=["client"], numbers=["ms"]).content.to_pylist()
     [{'client': 'eu-7', 'ms': 12.5}]
     """
-    if not isinstance(source, (str, os.PathLike)) or source == "-":
-        file = sys.stdin.buffer if isinstance(source, str) else source
-        text = file.read()
-        content = text.encode() if isinstance(text, str) else text
-        return _read_csv(
-            lambda: io.BytesIO(content),
-            "standard input" if source == "-" else "the file",
-            ",",
-            labels,
-            numbers,
-        )
-    path = Path(source)
-    extension = _extension(path, FORMATS)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: expected a file, got a folder")
-    if extension in DELIMITERS:
-        return _read_csv(lambda: path.open("rb"), str(path), DELIMITERS[extension], labels, numbers)
+    csv = _csv_in(source)
+    if csv is not None:
+        return _read_csv(csv, labels, numbers)
+    path, extension = _existing(source)
     if extension == ".parquet":
         return _read_parquet(path, [*labels, *numbers])
     return FromFile(_read_matrix(path, extension), table_row)
+
+
+def column_names(source: Any) -> list[str] | None:
+    r"""Names of the columns of a file's table; None for a file that holds a matrix.
+
+    `source` is as in `read`; an open file is read to its end.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastemf import table_files
+    >>> table_files.column_names(io.StringIO("client,ms\neu-7,12.5\n"))
+    ['client', 'ms']
+    """
+    csv = _csv_in(source)
+    if csv is not None:
+        return _csv_names(csv)
+    path, extension = _existing(source)
+    if extension != ".parquet":
+        return None
+    with _parquet(path) as file:
+        return list(file.schema_arrow.names)
 
 
 def write(target: Any, columns: Mapping[str, Any]) -> None:
@@ -121,12 +129,23 @@ def write(target: Any, columns: Mapping[str, Any]) -> None:
             file.write(text)
         return
     extension = _extension(Path(target), TABLES)
-    if extension in DELIMITERS:
-        Path(target).write_bytes(_csv_of(table, DELIMITERS[extension]))
-    else:
-        from pyarrow import parquet
+    with replacing(target, "a table") as whole:
+        if extension in DELIMITERS:
+            whole.write(_csv_of(table, DELIMITERS[extension]))
+        else:
+            from pyarrow import parquet
 
-        parquet.write_table(table, target)
+            parquet.write_table(table, whole)
+
+
+def _existing(source: Any) -> tuple[Path, str]:
+    path = Path(source)
+    extension = _extension(path, FORMATS)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file, got a folder")
+    return path, extension
 
 
 def _extension(path: Path, formats: tuple[str, ...]) -> str:
@@ -147,39 +166,66 @@ def _csv_of(table: Any, delimiter: str) -> bytes:
     return out.getvalue()
 
 
-def _read_csv(
-    opened: Callable[[], IO[bytes]],
-    name: str,
-    delimiter: str,
-    labels: Sequence[Any],
-    numbers: Sequence[Any],
-) -> FromFile:
+class _Csv(NamedTuple):
+    opened: Callable[[], IO[bytes]]
+    name: str
+    delimiter: str
+
+
+def _csv_in(source: Any) -> _Csv | None:
+    """Where a source's CSV is; None for files in other formats."""
+    if isinstance(source, (str, os.PathLike)) and source != "-":
+        path, extension = _existing(source)
+        if extension not in DELIMITERS:
+            return None
+        return _Csv(lambda: path.open("rb"), str(path), DELIMITERS[extension])
+    file = sys.stdin.buffer if isinstance(source, str) else source
+    text = file.read()
+    content = text.encode() if isinstance(text, str) else text
+    name = "standard input" if source == "-" else str(getattr(source, "name", "the file"))
+    return _Csv(lambda: io.BytesIO(content), name, ",")
+
+
+@contextmanager
+def _parsing(csv: _Csv) -> Iterator[None]:
+    try:
+        yield
+    except arrow().ArrowInvalid as error:
+        reason = "it is empty" if "Empty CSV" in str(error) else str(error)
+        raise ValueError(f"{csv.name}: expected a table: {reason}") from None
+
+
+def _csv_names(csv: _Csv) -> list[str]:
+    arrow()
+    from pyarrow import csv as arrow_csv
+
+    parse = arrow_csv.ParseOptions(delimiter=csv.delimiter, newlines_in_values=True)
+    with _parsing(csv), csv.opened() as file:
+        return list(arrow_csv.open_csv(file, parse_options=parse).schema.names)
+
+
+def _read_csv(csv: _Csv, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile:
     pa = arrow()
     from pyarrow import csv as arrow_csv
 
-    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    try:
-        with opened() as file:
-            present = arrow_csv.open_csv(file, parse_options=parse).schema.names
-        check_names([*labels, *numbers], present, name)
-        wanted = list(dict.fromkeys([*labels, *numbers]))
-        convert = arrow_csv.ConvertOptions(
-            include_columns=wanted,
-            column_types=dict.fromkeys(wanted, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
-        with opened() as file:
-            table = arrow_csv.read_csv(file, parse_options=parse, convert_options=convert)
-    except pa.ArrowInvalid as error:
-        reason = "it is empty" if "Empty CSV" in str(error) else str(error)
-        raise ValueError(f"{name}: expected a table: {reason}") from None
+    name, opened = csv.name, csv.opened
+    check_names([*labels, *numbers], _csv_names(csv), name)
+    wanted = list(dict.fromkeys([*labels, *numbers]))
+    convert = arrow_csv.ConvertOptions(
+        include_columns=wanted,
+        column_types=dict.fromkeys(wanted, pa.string()),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    parse = arrow_csv.ParseOptions(delimiter=csv.delimiter, newlines_in_values=True)
+    with _parsing(csv), opened() as file:
+        table = arrow_csv.read_csv(file, parse_options=parse, convert_options=convert)
     if len(table) == 0:
         raise ValueError(f"{name}: expected lines after the header, got none")
 
     def where(at: int) -> str:
-        return f"line {_line(opened, delimiter, at)} of {name}"
+        return f"line {_line(opened, csv.delimiter, at)} of {name}"
 
     columns = {label: _label_column(table.column(label)) for label in labels}
     columns |= {number: _number_column(table.column(number), number, where) for number in numbers}
@@ -237,16 +283,22 @@ def _number_column(column: Any, name: str, where: Where) -> Any:
 # --- other formats -------------------------------------------------------------------------
 
 
-def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
     pa = arrow()
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(path) as file:
-            check_names(names, file.schema_arrow.names, str(path))
-            table = file.read(columns=list(dict.fromkeys(names)))
+            yield file
     except (pa.ArrowInvalid, OSError) as error:
         raise ValueError(f"{path}: expected a Parquet file: {error}") from None
+
+
+def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:
+    with _parquet(path) as file:
+        check_names(names, file.schema_arrow.names, str(path))
+        table = file.read(columns=list(dict.fromkeys(names)))
     if len(table) == 0:
         raise ValueError(f"{path}: expected rows, got none")
     return FromFile(table, table_row)

@@ -15,13 +15,31 @@ MODULES = {
 
 KERNELS = ["kernels", "entry_kernels", "operator_kernels"]
 
+# A command imports what it needs when it runs.
+SHARED = {"commands.arguments"}
+COMMANDS = {
+    "demo": {*SHARED, "demo", "latency_log", "table_files"},
+    "fit": {*SHARED, "commands.info", "completion", "coverage"},
+    "info": {*SHARED, "__init__"},
+    "levels": {*SHARED, "commands.info", "levels"},
+    "predict": {*SHARED, "__init__", "commands.label_text", "commands.output", "table_files"},
+    "rank": {*SHARED, "__init__", "commands.label_text", "commands.output", "table_files"},
+    "reproduce": {*SHARED, "experiments.reproduce"},
+    "select": {*SHARED, "selection"},
+}
+
 # Which module may import which. Imports point one way, along the way of the data.
 ALLOWED = {
     "__init__": None,  # lazy: every name is looked up when it is used
     "__main__": {"cli"},
     "alternation": {"records", "ridge"},
     "checkpoint": {"alternation", "records", "ridge", "whole_file"},
-    "cli": {"__init__", "demo", "experiments.reproduce"},
+    "cli": {"__init__", *(f"commands.{name}" for name in COMMANDS)},
+    **{f"commands.{name}": imports for name, imports in COMMANDS.items()},
+    "commands.__init__": set(),
+    "commands.arguments": {"table_files"},
+    "commands.label_text": set(),
+    "commands.output": {"table_files", "whole_file"},
     "columns": set(),
     "completion": {
         "checkpoint",
@@ -115,7 +133,7 @@ ALLOWED = {
     "similarity": {"ranking", "threads"},
     "summary": {"entries", "loss", "observations"},
     "sweep": {"kernels", "observations", "records", "threads"},
-    "table_files": {"columns", "tables"},
+    "table_files": {"columns", "tables", "whole_file"},
     "tables": {"columns", "entries", "labels", "validation"},
     "threads": {"validation"},
     "validation": set(),

@@ -1,0 +1,108 @@
+"""``fastemf info``: what a model file holds, in a screen."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from fastemf.commands.arguments import add_json
+
+__all__ = ["add", "describe", "render", "run"]
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "info",
+        help="explain a model file",
+        description="Say what a model file holds: its matrix, level, terms, ridge and how the fit "
+        "went.",
+    )
+    parser.add_argument("model", help="model file")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print what the file says."""
+    from fastemf import load
+
+    facts = {"model": args.model, **describe(load(args.model))}
+    print(json.dumps(facts) if args.json else render(facts))
+
+
+def describe(model: Any) -> dict[str, Any]:
+    """The facts of a `Factorization`, or of every level of a `Levels`."""
+    fits = list(getattr(model, "fits", [model]))
+    first = fits[0]
+    return {
+        "shape": list(first.shape),
+        "rows": _labels(first.row_labels),
+        "cols": _labels(first.col_labels),
+        "unseen_rows": int(first.unseen_rows.size),
+        "unseen_cols": int(first.unseen_cols.size),
+        "rank": first.k,
+        "dtype": str(first.X.dtype),
+        "intercepts": first.row_intercepts is not None,
+        "levels": [
+            {
+                "omega": fit.omega,
+                "mu": fit.mu,
+                "reg": fit.reg,
+                "reg_scaling": fit.reg_scaling,
+                "converged": fit.converged,
+                "sweeps": fit.n_iter,
+                "objective": fit.history[-1].objective if fit.history else None,
+            }
+            for fit in fits
+        ],
+    }
+
+
+def _labels(labels: Any) -> dict[str, Any] | None:
+    if labels is None:
+        return None
+    shown = [str(label) for label in labels.values[:3].tolist()]
+    return {"name": labels.name, "first": shown}
+
+
+def render(facts: dict[str, Any]) -> str:
+    """The facts as lines for a person."""
+    m, n = facts["shape"]
+    rows, cols = (facts[side] and facts[side]["name"] for side in ("rows", "cols"))
+    lines = [
+        ("model", facts["model"]),
+        ("matrix", f"{m:,} rows × {n:,} columns, rank {facts['rank']}, {facts['dtype']}"),
+    ]
+    for side, name in (("rows", rows), ("cols", cols)):
+        labels = facts[side]
+        if labels is None:
+            text = "by position, from 0"
+        else:
+            text = (f"{name}: " if name else "") + ", ".join(labels["first"]) + ", …"
+        if facts[f"unseen_{side}"]:
+            text += f" ({facts[f'unseen_{side}']:,} without observations)"
+        lines.append((side, text))
+    terms = "mu + row + column intercepts + X Yᵀ" if facts["intercepts"] else "X Yᵀ"
+    lines.append(("predicts", f"{terms}, in the data's unit"))
+    for level in facts["levels"]:
+        omega = level["omega"]
+        lines.append(
+            (
+                "level",
+                f"omega = {omega:g}: values above the fit weigh {omega:g}, below {1 - omega:g}",
+            )
+        )
+        if facts["intercepts"]:
+            lines.append(("", f"mu = {level['mu']:.4g}, the {omega:g}-expectile of all values"))
+        per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
+        lines.append(("", f"ridge {level['reg']:.4g} {per}"))
+        end = "settled" if level["converged"] else "did not settle"
+        lines.append(
+            ("", f"{end} after {level['sweeps']} sweeps" if level["sweeps"] else "folded in")
+        )
+    if "coverage" in facts:
+        share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
+        lines.append(("coverage", share))
+    return "\n".join(f"{name:9} {text}" for name, text in lines)
