@@ -80,7 +80,7 @@ class Observations:
             replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
             for side in (self.by_row, self.by_col)
         )
-        return Observations(self.shape, row, col)
+        return replace(self, by_row=row, by_col=col)
 
     def subset(self, mask: NDArray[np.bool_]) -> Observations:
         """The observations where `mask`, in the order of ``by_row``, is true.
@@ -98,7 +98,7 @@ class Observations:
         on_col = np.lexsort((col.indices, col.keys))
         of_col = np.empty_like(mask)
         of_col[on_col] = mask[on_row]
-        return Observations(self.shape, _kept(row, mask), _kept(col, of_col))
+        return replace(self, by_row=_kept(row, mask), by_col=_kept(col, of_col))
 
 
 def observe(R: Any, *, weights: Any = None, shape: Any = None, n_threads: int = 1) -> Observations:
