@@ -269,7 +269,7 @@ class _Trial:
         """Add the losses of a fold's cells."""
         side, parts = held.by_row, self._masses.shape[1]
         v = side.weights if side.weights.size else np.ones(held.size)
-        r = side.values.astype(np.float64) - fit.predict(side.keys, side.indices)
+        r = fit._residuals(held)
         losses = v * sign_weights(r, fit.omega) * r**2
         self._losses[place, fold] = np.bincount(part, losses, minlength=parts)
         self._masses[fold] = np.bincount(part, v, minlength=parts)
