@@ -80,8 +80,8 @@ class Calibration:
         --------
         >>> import fastemf
         >>> R = fastemf.datasets.make_skewed(100, 80, rank=2, density=0.3, random_state=0).R
-        >>> p90 = fastemf.level_for_coverage(R, 0.9, k=2, intercepts=True)
-        >>> p90.predict([0, 1, 2], 7).shape
+        >>> median = fastemf.level_for_coverage(R, 0.5, k=2, intercepts=True)
+        >>> median.predict([0, 1, 2], 7).shape
         (3,)
         """
         predicted = self.fit.predict(rows, cols, unseen=unseen)
@@ -165,10 +165,10 @@ def level_for_coverage(
     --------
     >>> import fastemf
     >>> R = fastemf.datasets.make_skewed(100, 80, rank=2, density=0.3, random_state=0).R
-    >>> p90 = fastemf.level_for_coverage(R, 0.9, k=2, intercepts=True)
-    >>> p90.held_out, abs(p90.coverage - 0.9) < p90.standard_error
+    >>> median = fastemf.level_for_coverage(R, 0.5, k=2, intercepts=True)
+    >>> median.held_out, abs(median.coverage - 0.5) < median.standard_error
     (480, True)
-    >>> p90.omega > 0.9  # not the 90 % quantile's number
+    >>> median.omega < 0.45  # skewed to the right: more than half lie below the mean
     True
     """
     wanted = check_share(coverage, "coverage")

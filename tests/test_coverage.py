@@ -53,6 +53,7 @@ def test_the_share_by_hand(intercepts):
     assert found.fit.row_intercepts is not None or not intercepts
 
 
+@pytest.mark.compiled
 def test_the_fit_is_one_of_the_cells_that_were_not_held_out(half):
     # A minimum on those: the objective there does not fall any more.
     observed = observe(R)
@@ -77,10 +78,12 @@ def test_a_level_is_not_a_quantile(half):
     assert half.omega < 0.45  # the noise is skewed to the right: half of it lies below its mean
 
 
+@pytest.mark.compiled
 def test_more_coverage_takes_a_higher_level(half):
     assert calibrated(0.3).omega < half.omega < calibrated(0.7).omega
 
 
+@pytest.mark.compiled
 def test_weight_two_is_the_observation_twice():
     twice = R.row % 2 == 0
     weights = 1.0 + twice
@@ -105,12 +108,14 @@ def test_repeated_observations_say_no_more_than_one():
     assert uneven.cells == 4**2 / (3**2 + 1)
 
 
+@pytest.mark.compiled
 def test_any_number_of_threads_gives_the_same_bits():
     one, two = (calibrated(0.4, n_jobs=n_jobs) for n_jobs in (1, 2))
     np.testing.assert_array_equal(one.fit.X, two.fit.X)
     assert one.tried == two.tried
 
 
+@pytest.mark.compiled
 def test_float32_stays():
     found = level_for_coverage(R.astype(np.float32), 0.5, 1, intercepts=True, tol=1e-4)
     assert found.predict(3, [4, 5]).dtype == np.float32
@@ -119,6 +124,7 @@ def test_float32_stays():
 # --- out of reach of levels ----------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_a_constant_makes_up_for_what_no_level_reaches():
     with pytest.warns(UserWarning, match=r"out of reach of levels alone: at omega=0.999") as caught:
         found = level_for_coverage(R, 0.85, 6, held_out=0.4, tol=1e-4)
@@ -182,6 +188,7 @@ class TestSearch:
         assert tried[-1] == pytest.approx(0.7, abs=1e-3)
 
 
+@pytest.mark.compiled
 def test_equal_values_cannot_be_divided():
     with pytest.warns(UserWarning, match="coverage=0.5") as caught:
         found = level_for_coverage(np.ones((20, 20)), 0.5, 1, reg=0)

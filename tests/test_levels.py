@@ -38,6 +38,7 @@ def same(one: Levels, two: Levels) -> bool:
 # --- the fits ------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_every_level_is_a_minimum_of_its_own_objective(intercepts):
     # From a level's fit, further sweeps at its ridge find nothing: the start leaves no trace.
     for fit in FITTED[intercepts].fits:
@@ -49,12 +50,14 @@ def test_every_level_is_a_minimum_of_its_own_objective(intercepts):
         assert again.objective(DATA) >= (1 - 1e-3) * fit.objective(DATA)
 
 
+@pytest.mark.compiled
 def test_no_level_ends_higher_than_one_started_anew(intercepts):
     for fit in FITTED[intercepts].fits:
         alone = complete(DATA, fit.omega, 2, intercepts=intercepts, reg=fit.reg, max_iter=300)
         assert fit.objective(DATA) <= (1 + 2e-3) * alone.objective(DATA)
 
 
+@pytest.mark.compiled
 def test_the_level_farthest_from_the_tail_is_the_fit_of_complete(intercepts):
     alone = complete(DATA, 0.1, 2, intercepts=intercepts)
     np.testing.assert_array_equal(FITTED[intercepts].level(0.1).X, alone.X)
@@ -74,6 +77,7 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
         assert fit.reg == pytest.approx(asked, rel=0.06)
 
 
+@pytest.mark.compiled
 def test_levels_may_come_in_any_order_and_form():
     assert same(complete_levels(DATA, np.array([0.9, 0.1, 0.5]), 2), FITTED[False])
     assert same(complete_levels(DATA, (w for w in OMEGAS), 2), FITTED[False])
@@ -87,6 +91,7 @@ def test_noiseless_data_have_one_value_at_all_levels():
         np.testing.assert_allclose(levels.predict_block(np.arange(8)), R[..., None] + np.zeros(3))
 
 
+@pytest.mark.compiled
 def test_negated_data_mirror_the_levels():
     # Fits one by one agree only as far as they settled: here they settle well.
     mirrored = complete_levels(-DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
@@ -96,6 +101,7 @@ def test_negated_data_mirror_the_levels():
     )
 
 
+@pytest.mark.compiled
 def test_weight_two_is_the_observation_twice(intercepts):
     twice = np.arange(DATA.nnz) % 3 == 0
     rows, cols, values = (
@@ -108,6 +114,7 @@ def test_weight_two_is_the_observation_twice(intercepts):
     )
 
 
+@pytest.mark.compiled
 def test_any_number_of_threads_gives_the_same_bits(intercepts):
     one, two = (
         complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, n_jobs=n_jobs) for n_jobs in (1, 2)
@@ -157,6 +164,7 @@ def test_predictions_are_those_of_the_fits_sorted(intercepts):
     np.testing.assert_array_equal(levels.crossed(*CELLS).ravel(), crossed)
 
 
+@pytest.mark.compiled
 def test_crossing_fits_are_put_in_order():
     # Fits of pure noise with many parameters cross somewhere.
     noise = np.random.default_rng(0).standard_normal((12, 10))
