@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from fastemf.estimators import ExpectileFactorization as ExpectileFactorization
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.factorization import Factorization as Factorization
-    from fastemf.factorization import load as load
     from fastemf.labels import Labels as Labels
     from fastemf.levels import Levels as Levels
     from fastemf.levels import complete_levels as complete_levels
     from fastemf.model_file import ModelFileError as ModelFileError
+    from fastemf.models import load as load
     from fastemf.ranking import Ranking as Ranking
     from fastemf.records import SweepRecord as SweepRecord
     from fastemf.rip import measurements_needed as measurements_needed
@@ -58,7 +58,7 @@ _HOME = {
     "Factorization": "factorization",
     "Levels": "levels",
     "Calibration": "coverage",
-    "load": "factorization",
+    "load": "models",
     "Labels": "labels",
     "ModelFileError": "model_file",
     "CheckpointError": "checkpoint",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fastemf import hold_out
 from fastemf.factorization import Factorization
@@ -41,12 +41,13 @@ class Calibration:
         The fit whose share was measured, of the observations not held out. One of all of them
         at the same level is another fit, and its share is not known.
     shift : float
-        What `predict` adds to the fit, in the data's unit: 0 where the level alone leaves the
-        wanted share below.
+        What was added to the fit's ``mu``, in the data's unit, and so to all it predicts: 0
+        where the level alone leaves the wanted share below. Rows that are folded in get
+        factors of that level, without the shift.
     wanted : float
         The share asked for.
     coverage : float
-        Share of the held-out values at or below `predict`, weighted where observations are.
+        Share of the held-out values at or below the fit, weighted where observations are.
     standard_error : float
         Of that share as an estimate for other cells.
     interval : (float, float)
@@ -70,22 +71,6 @@ class Calibration:
     def omega(self) -> float:
         """The level found."""
         return self.fit.omega
-
-    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
-        """Values that the wanted share lies at or below, of the cells (rows[i], cols[i]).
-
-        `Factorization.predict` of the fit, plus the shift; in the data's unit.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(100, 80, rank=2, density=0.3, random_state=0).R
-        >>> median = fastemf.level_for_coverage(R, 0.5, k=2, intercepts=True)
-        >>> median.predict([0, 1, 2], 7).shape
-        (3,)
-        """
-        predicted = self.fit.predict(rows, cols, unseen=unseen)
-        return np.asarray(predicted + predicted.dtype.type(self.shift))
 
 
 def level_for_coverage(
@@ -212,7 +197,8 @@ def level_for_coverage(
     if search.out_of_reach:
         fit = min(fits, key=lambda fit: judged.quantile_loss(fit, wanted))
         shift = judged.shift(fit, wanted)
-        share = judged.share(fit, shift)
+        fit = _raised(fit, shift)
+        share = judged.share(fit)
         warn(
             f"coverage={coverage!r} is out of reach of levels alone: at omega={extreme:.3g} the "
             f"share of held-out values at or below the fit is {reached:.4g}; the fit at omega="
@@ -260,11 +246,10 @@ class _Judge:
         mass = np.bincount(of_cell, weights=self._weights)
         self.cells = float(mass.sum() ** 2 / np.sum(mass**2))
 
-    def share(self, fit: Factorization, shift: float = 0.0) -> float:
-        """Share of the values at or below the fit, as `Calibration.predict` has it."""
+    def share(self, fit: Factorization) -> float:
+        """Share of the values at or below the fit."""
         side = self._observed.by_row
-        predicted = fit.predict(side.keys, side.indices)
-        below = side.values <= predicted + predicted.dtype.type(shift)
+        below = side.values <= fit._cells(side.keys, side.indices)
         return float(np.average(below, weights=self._weights))
 
     def shift(self, fit: Factorization, wanted: float) -> float:
@@ -277,8 +262,7 @@ class _Judge:
         return float(np.average(np.maximum(wanted * r, (wanted - 1) * r), weights=self._weights))
 
     def _residuals(self, fit: Factorization) -> NDArray[Any]:
-        side = self._observed.by_row
-        return np.asarray(side.values - fit.predict(side.keys, side.indices))
+        return fit._residuals(self._observed)
 
     def standard_error(self, share: float) -> float:
         return float(np.sqrt(share * (1 - share) / self.cells))
@@ -289,6 +273,14 @@ class _Judge:
         middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
         half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
         return float(middle - half), float(middle + half)
+
+
+def _raised(fit: Factorization, shift: float) -> Factorization:
+    """The fit with a constant added to all it predicts."""
+    if fit.row_intercepts is not None:
+        return replace(fit, mu=fit.mu + shift)
+    none = (np.zeros(size, fit.X.dtype) for size in fit.shape)
+    return replace(fit, mu=shift, row_intercepts=next(none), col_intercepts=next(none))
 
 
 def _first_guess(observed: Observations, wanted: float) -> float:

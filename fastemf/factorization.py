@@ -26,7 +26,7 @@ from fastemf.threads import count_threads, launch
 from fastemf.validation import check_axis, check_choice, check_clip, check_indices, check_integer
 from fastemf.warn import warn
 
-__all__ = ["Factorization", "load"]
+__all__ = ["Factorization"]
 
 Names = tuple[str | None, str | None, str | None]  # of a table's columns: rows, cols, values
 
@@ -728,32 +728,10 @@ class Factorization:
         >>> np.array_equal(fastemf.load(path).X, fit.X)
         True
         """
-        model_file.write(path, {f.name: getattr(self, f.name) for f in fields(self)})
+        model_file.write(path, self._content())
 
-
-def load(path: str | os.PathLike[str]) -> Factorization:
-    """Read a fit that `Factorization.save` wrote.
-
-    Nothing is unpickled: a model file cannot run code. Keys, shapes, types and
-    values are checked.
-
-    Raises
-    ------
-    fastemf.ModelFileError
-        A `ValueError`: the file is damaged, of another kind, or of a newer version.
-    FileNotFoundError
-        There is no such file.
-
-    Examples
-    --------
-    >>> import numpy as np, fastemf, tempfile, os
-    >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
-    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
-    >>> fit.save(path)
-    >>> fastemf.load(path).omega
-    0.5
-    """
-    return Factorization(**model_file.read(path))
+    def _content(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def _weights_or_none(observed: Observations) -> NDArray[Any] | None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from fastemf import model_file
 from fastemf.completion import complete
 from fastemf.factorization import Factorization
 from fastemf.observations import Observations, observe
@@ -184,6 +186,20 @@ class Levels:
         """
         one_by_one = np.stack([fit.predict(rows, cols) for fit in self.fits], axis=-1)
         return np.asarray((np.diff(one_by_one, axis=-1) < 0).any(axis=-1))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all levels to one ``.npz`` file, atomically; read it with `fastemf.load`.
+
+        Examples
+        --------
+        >>> import fastemf, tempfile, os
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> path = os.path.join(tempfile.mkdtemp(), "levels.npz")
+        >>> fastemf.complete_levels(R, (0.1, 0.9), k=2).save(path)
+        >>> fastemf.load(path).omegas
+        (0.1, 0.9)
+        """
+        model_file.write_levels(path, [fit._content() for fit in self.fits])
 
     def _place(self, omega: Any, name: str) -> int:
         wanted = check_level(omega, name)

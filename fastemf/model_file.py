@@ -24,7 +24,7 @@ from fastemf.labels import Labels
 from fastemf.records import SweepRecord
 from fastemf.whole_file import replacing
 
-__all__ = ["VERSION", "ModelFileError", "read", "write"]
+__all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
 
 VERSION = 2
 
@@ -57,9 +57,41 @@ class ModelFileError(ValueError):
 
 def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Write a fit's fields; a reader sees the old file or the new one, never half of it."""
-    header = {name: kind(content[name]) for name, kind in SCALARS.items()}
-    header |= {"format": "fastemf", "version": VERSION, "history_fields": list(HISTORY)}
-    header["intercepts"] = content["row_intercepts"] is not None
+    _save(path, _packed(content))
+
+
+def write_levels(path: str | os.PathLike[str], contents: list[dict[str, Any]]) -> None:
+    """Write the fields of several fits, in order: the arrays of the first begin with ``0/``."""
+    arrays = _header_array({"levels": len(contents)})
+    for place, content in enumerate(contents):
+        arrays |= {f"{place}/{name}": array for name, array in _packed(content).items()}
+    _save(path, arrays)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any] | list[dict[str, Any]]:
+    """Read the fields of a fit, or of several, checked."""
+    try:
+        arrays = _arrays(path)
+        header, _ = _header(arrays)
+        return _checked_levels(header, arrays) if "levels" in header else _checked(arrays)
+    except _MalformedError as error:
+        raise ModelFileError(f"{os.fspath(path)} is not a valid fastemf model: {error}") from error
+
+
+def _save(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
+    with replacing(path, "a model") as file:
+        np.savez(file, **arrays)
+
+
+def _header_array(header: dict[str, Any]) -> dict[str, Any]:
+    header = {"format": "fastemf", "version": VERSION} | header
+    # As bytes, so that no string dtype is involved.
+    return {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
+
+
+def _packed(content: dict[str, Any]) -> dict[str, Any]:
+    header: dict[str, Any] = {name: kind(content[name]) for name, kind in SCALARS.items()}
+    header |= {"history_fields": list(HISTORY), "intercepts": content["row_intercepts"] is not None}
     arrays = {name: content[name] for name in (*FACTORS, *UNSEEN)}
     for name, offsets in zip(LABELS, OFFSETS, strict=True):
         header[name] = None
@@ -68,19 +100,7 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     arrays |= {name: content[name] for name in INTERCEPTS if content[name] is not None}
     records = np.array([astuple(record) for record in content["history"]], np.float64)
     arrays["history"] = records.reshape(-1, len(HISTORY))
-    # As bytes, so that no string dtype is involved.
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-
-    with replacing(path, "a model") as file:
-        np.savez(file, **arrays)
-
-
-def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the fields of a fit, checked."""
-    try:
-        return _checked(_arrays(path))
-    except _MalformedError as error:
-        raise ModelFileError(f"{os.fspath(path)} is not a valid fastemf model: {error}") from error
+    return arrays | _header_array(header)
 
 
 class _MalformedError(Exception):
@@ -123,6 +143,27 @@ def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
             f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
         )
     return header, version
+
+
+def _checked_levels(
+    header: dict[str, Any], arrays: dict[str, NDArray[Any]]
+) -> list[dict[str, Any]]:
+    _check_keys(header.keys(), {"levels"}, "header field")
+    count = header["levels"]
+    _require(type(count) is int and count >= 2, "levels must be a number from 2 on")
+    parts: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
+    for key, array in arrays.items():
+        place, _, name = key.partition("/")
+        if key != "header":
+            right = place.isdecimal() and int(place) < count and name != ""
+            _require(right, f"array {key!r} is unknown")
+            parts[int(place)][name] = array
+    contents = [_checked(part) for part in parts]
+    shapes = {(fit["X"].shape[0], fit["Y"].shape[0]) for fit in contents}
+    _require(len(shapes) == 1, "levels must be of one matrix")
+    omegas = [fit["omega"] for fit in contents]
+    _require(omegas == sorted(set(omegas)), "levels must rise")
+    return contents
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:

@@ -105,10 +105,14 @@ ALLOWED = {
     "label_arrays": {"labels"},
     "labels": {"columns"},
     "latency_log": {"validation"},
-    "levels": {"completion", "factorization", "observations", "threads", "validation", "warn"},
+    "levels": {
+        "completion", "factorization", "model_file", "observations", "threads", "validation",
+        "warn",
+    },
     "loss": set(),
     "matrix_files": set(),
     "metrics": {"loss", "validation"},
+    "models": {"factorization", "levels", "model_file"},
     "model_file": {"label_arrays", "labels", "records", "whole_file"},
     "observations": {
         "columns", "entries", "entry_kernels", "labels", "table_files", "tables", "threads",

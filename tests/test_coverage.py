@@ -95,7 +95,7 @@ def test_weight_two_is_the_observation_twice():
     assert found.standard_error == pytest.approx(same.standard_error)
     assert found.held_out < same.held_out
     rows, cols, values, v = outside(R, 0.2, 0, weights)
-    below = values <= found.predict(rows, cols)
+    below = values <= found.fit.predict(rows, cols)
     assert found.coverage == pytest.approx(np.sum(v * below) / np.sum(v))
 
 
@@ -118,7 +118,7 @@ def test_any_number_of_threads_gives_the_same_bits():
 @pytest.mark.compiled
 def test_float32_stays():
     found = level_for_coverage(R.astype(np.float32), 0.5, 1, intercepts=True, tol=1e-4)
-    assert found.predict(3, [4, 5]).dtype == np.float32
+    assert found.fit.predict(3, [4, 5]).dtype == np.float32
 
 
 # --- out of reach of levels ----------------------------------------------------------------
@@ -131,8 +131,10 @@ def test_a_constant_makes_up_for_what_no_level_reaches():
     assert caught[0].filename == __file__
     assert "try intercepts=True" in str(caught[0].message)
     rows, cols, values, _ = outside(R, 0.4, 0)
-    predicted = found.predict(rows, cols)
-    np.testing.assert_allclose(predicted, found.fit.predict(rows, cols) + found.shift)
+    predicted = found.fit.predict(rows, cols)
+    product = np.sum(found.fit.X[rows] * found.fit.Y[cols], axis=1)
+    np.testing.assert_allclose(predicted, product + found.shift)
+    assert found.shift > 0
     assert found.coverage == np.mean(values <= predicted)
     assert abs(found.coverage - 0.85) <= 1.5 / values.size
     assert max(share for _, share in found.tried) < 0.85
@@ -233,7 +235,7 @@ def test_the_share_holds_on_fresh_cells_of_generated_data(wanted):
     fresh = np.ones(data.R.shape, bool)
     fresh[data.R.nonzero()] = False
     rows, cols = np.nonzero(fresh)
-    share = np.mean(data.noisy[rows, cols] <= found.predict(rows, cols))
+    share = np.mean(data.noisy[rows, cols] <= found.fit.predict(rows, cols))
     # Two samples: those held out and the fresh ones.
     error = np.hypot(found.standard_error, np.sqrt(wanted * (1 - wanted) / rows.size))
     assert abs(share - wanted) < 3.5 * error
@@ -250,5 +252,5 @@ def test_the_share_holds_on_fresh_response_times(data_folder, wanted, intercepts
     part, fresh = split(sp.coo_array(entries, shape=data.R.shape), 0.75, random_state=0)
     with warnings.catch_warnings(action="ignore"):  # services without an entry; a constant
         found = level_for_coverage(part, wanted, 10, intercepts=intercepts)
-    share = np.mean(fresh.data <= found.predict(fresh.row, fresh.col))
+    share = np.mean(fresh.data <= found.fit.predict(fresh.row, fresh.col))
     assert abs(share - wanted) < 0.02

@@ -101,7 +101,7 @@ def source_of(path: str) -> Callable[[], Any]:
 
     def reopened() -> Any:
         file = io.BytesIO(content)
-        file.name = "standard input"  # type: ignore[misc]
+        file.name = "standard input"
         return file
 
     return reopened
