@@ -38,6 +38,19 @@ def test_commands_of_a_page_run(name, tmp_path):
     assert (tmp_path / "log.csv").exists()
 
 
+def test_examples_of_the_readme_run(tmp_path, monkeypatch):
+    shell = blocks(ROOT / "README.md", "sh")[1]  # the first one installs
+    run_in_shell(shell, tmp_path)
+    (python,) = blocks(ROOT / "README.md", "python")
+    monkeypatch.chdir(tmp_path)
+    code, last = python.rstrip().rsplit("\n", 1)
+    names = {}
+    exec(code, names)
+    predicted = eval(last, names)
+    assert predicted.shape == (1, 3)
+    assert (predicted[0, 1:] >= predicted[0, :-1]).all()
+
+
 def run_in_shell(text, folder):
     command = f'fastemf() {{ "{sys.executable}" -m fastemf "$@"; }}\n{text}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
