@@ -10,8 +10,7 @@ import numpy as np
 from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
 from fastemf.initialise import starting_factors
-from fastemf.loss import expectile
-from fastemf.observations import Observations, observe
+from fastemf.observations import Source, observe
 from fastemf.records import SweepRecord
 from fastemf.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
 from fastemf.sweep import CompletionEngine
@@ -191,10 +190,7 @@ def complete(
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
-    side = observations.by_row
-    level = None
-    if intercepts:
-        level = expectile(side.values, omega, side.weights if side.weights.size else None)
+    level = observations.expectile(omega) if intercepts else None
     engine = CompletionEngine(
         observations,
         omega,
@@ -238,7 +234,7 @@ def complete(
 
 
 def _noise_ridge(
-    engine: CompletionEngine, observations: Observations, k: int, intercepts: bool
+    engine: CompletionEngine, observations: Source, k: int, intercepts: bool
 ) -> NoiseRidge:
     width = k + intercepts
     spent = sum(
@@ -255,7 +251,7 @@ def _noise_ridge(
     )
 
 
-def _warn_of_gaps(observations: Observations, k: int, *, interpolates: bool) -> None:
+def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:
     sides = (observations.by_row, observations.by_col)
     counts = [np.diff(side.indptr) for side in sides]
     empty = [int(np.count_nonzero(count == 0)) for count in counts]
