@@ -50,8 +50,7 @@ class Solved(NamedTuple):
 
     def put(self, rows: slice, block: Solved) -> None:
         """Fill in the rows of a block."""
-        for whole, part in zip(self, block, strict=True):
-            whole[rows] = part
+        self.factor[rows], self.stats[rows], self.status[rows] = block
 
 
 def solve_block(

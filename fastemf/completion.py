@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from fastemf.initialise import starting_factors
 from fastemf.observations import Source, observe
 from fastemf.records import SweepRecord
 from fastemf.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
+from fastemf.store import Store
+from fastemf.store import open as open_store
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads
 from fastemf.validation import (
@@ -73,8 +76,9 @@ def complete(
         The observations: a scipy sparse matrix or array of any format (every
         stored entry is observed, zeros included; what is not stored is missing),
         a dense array (NaN is missing), a masked array, or a tuple
-        ``(rows, cols, values)``. Repeated (row, column) pairs are kept as separate
-        observations. float32 data are computed in float32, all else in float64.
+        ``(rows, cols, values)``; or a `fastemf.store.Store`, or the path of one, which is
+        read block by block and gives the bits that the same data in memory give. Repeated
+        (row, column) pairs are kept as separate observations. float32 data are computed in float32, all else in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, hardly moved by a
         long right tail; 0.5: least squares; above: the tail. A level is not a
@@ -186,7 +190,7 @@ def complete(
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
 
-    observations = observe(R, weights=weights, shape=shape, n_threads=n_threads)
+    observations = _source(R, weights, shape, n_threads)
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
@@ -231,6 +235,17 @@ def complete(
         unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
         unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
     )
+
+
+def _source(R: Any, weights: Any, shape: Any, n_threads: int) -> Source:
+    if isinstance(R, (str, os.PathLike)):
+        R = open_store(R)
+    if not isinstance(R, Store):
+        return observe(R, weights=weights, shape=shape, n_threads=n_threads)
+    for name, value in (("weights", weights), ("shape", shape)):
+        if value is not None:
+            raise ValueError(f"{name} must not be given beside a store, which has its own")
+    return R
 
 
 def _noise_ridge(

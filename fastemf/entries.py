@@ -9,6 +9,7 @@ given.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastemf.validation import check_dtype, check_indices, check_shape
+from fastemf.value_check import ValueCheck, check_weights
 from fastemf.warn import warn
 
-__all__ = ["Entries", "check_same_shape", "parts", "read_entries"]
+__all__ = ["PART", "Entries", "check_same_shape", "parts", "read_entries"]
+
+PART = 1 << 16  # entries
 
 
 class Entries(NamedTuple):
@@ -81,8 +85,8 @@ def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
 
 def parts(size: int) -> Iterator[slice]:
     """All of a long array, a cacheful at a time: temporary arrays stay small."""
-    for first in range(0, size, 1 << 16):
-        yield slice(first, first + (1 << 16))
+    for first in range(0, size, PART):
+        yield slice(first, first + PART)
 
 
 # --- input formats -------------------------------------------------------------------------
@@ -271,43 +275,16 @@ def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any])
 
 
 def _check_values(found: Entries, dtype: np.dtype[Any]) -> None:
-    values = found.values
-    limits = np.finfo(dtype)
-    zeros, largest, where = 0, -1.0, 0
-    for part in parts(values.size):
-        size = np.abs(values[part].astype(dtype, copy=False))
-        if not np.isfinite(values[part]).all():
-            first = part.start + int(np.argmin(np.isfinite(values[part])))
-            raise ValueError(
-                f"R must be finite where it is observed, got {values[first]} at "
-                f"{found.place(first)}; leave missing entries out of triplets and of a "
-                "sparse R"
-            )
-        if (top := size.max()) > largest:
-            largest, where = top, part.start + int(np.argmax(size))
-        zeros += size.size - np.count_nonzero(size)
-    if largest > 0 and not np.sqrt(limits.tiny) < largest < np.sqrt(limits.max):
-        raise ValueError(
-            f"R is too {'large' if largest > 1 else 'small'} for {dtype}: the squares of its "
-            f"values must neither overflow nor vanish, and the largest is {values[where]} at "
-            f"{found.place(where)}; rescale R" + (" or pass float64" if dtype == np.float32 else "")
-        )
-    if 2 * zeros > values.size:
-        warn(
-            f"{zeros} of {values.size} observations are zero. Stored zeros count as observed; "
-            "if they mean missing, leave them out (R.eliminate_zeros() for a sparse R, NaN in a "
-            "dense one)"
-        )
+    check = ValueCheck(dtype)
+    for part in parts(found.values.size):
+        check.see(found.values[part], partial(_place, found, part.start))
+    check.finish()
 
 
 def _check_weights(found: Entries, given: NDArray[Any]) -> None:
-    cast = found.weights
-    for part in parts(cast.size):
-        right = np.isfinite(cast[part]) & (cast[part] > 0)
-        if not right.all():
-            first = part.start + int(np.argmin(right))
-            raise ValueError(
-                f"weights must be finite and positive in {cast.dtype}, got "
-                f"{given[first]} at {found.place(first)}; leave out what should "
-                "not count (NaN in a dense R, not a mask of weights)"
-            )
+    for part in parts(given.size):
+        check_weights(found.weights[part], given[part], partial(_place, found, part.start))
+
+
+def _place(found: Entries, first: int, entry: int) -> str:
+    return found.place(first + entry)

@@ -264,9 +264,7 @@ def _thin_svd(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], NDArr
     return Z @ (V / scale).astype(Z.dtype), d, V.astype(Z.dtype)
 
 
-def _random_start(
-    shape: tuple[int, int], k: int, rms: float, rng: np.random.Generator
-) -> Factors:
+def _random_start(shape: tuple[int, int], k: int, rms: float, rng: np.random.Generator) -> Factors:
     """Normal factors whose product has about the data's root mean square."""
     size = np.sqrt(rms / np.sqrt(k))
     return size * rng.standard_normal((shape[0], k)), size * rng.standard_normal((shape[1], k))

@@ -24,11 +24,11 @@ ALLOWED = {
     "cli": {"__init__", "demo", "experiments.reproduce"},
     "completion": {
         "factorization", "initialise", "observations", "fitting",
-        "records", "ridge", "sweep", "threads", "validation", "warn",
+        "records", "ridge", "store.__init__", "sweep", "threads", "validation", "warn",
     },
     "datasets": {"hold_out", "matrix_files", "validation", "warn"},
     "demo": {"completion", "datasets", "loss", "metrics"},
-    "entries": {"validation", "warn"},
+    "entries": {"validation", "value_check", "warn"},
     "entry_kernels": {"jit"},
     "experiments.__init__": set(),
     "experiments.chi_squared": {"experiments.report", "plot", "validation"},
@@ -91,9 +91,23 @@ ALLOWED = {
         "completion", "factorization", "initialise", "operators", "fitting",
         "records", "regression", "ridge", "threads", "validation", "warn",
     },
+    "store.__init__": {"store.building", "store.manifest", "store.reading"},
+    "store.building": {
+        "entry_kernels", "observations", "store.chunks", "store.files", "store.manifest",
+        "store.reading", "store.spill", "store.workplace", "threads", "validation",
+    },
+    "store.chunks": {"validation"},
+    "store.files": set(),
+    "store.manifest": {"store.files"},
+    "store.reading": {
+        "entries", "observations", "store.files", "store.manifest", "validation",
+    },
+    "store.spill": {"store.chunks", "store.files", "validation", "value_check"},
+    "store.workplace": {"store.files", "warn"},
     "sweep": {"blocks", "kernels", "observations", "records", "threads"},
     "threads": {"validation"},
     "validation": set(),
+    "value_check": {"warn"},
     "warn": set(),
 }  # fmt: skip
 
