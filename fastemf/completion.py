@@ -78,7 +78,8 @@ def complete(
         a dense array (NaN is missing), a masked array, or a tuple
         ``(rows, cols, values)``; or a `fastemf.store.Store`, or the path of one, which is
         read block by block and gives the bits that the same data in memory give. Repeated
-        (row, column) pairs are kept as separate observations. float32 data are computed in float32, all else in float64.
+        (row, column) pairs are kept as separate observations. float32 data are computed in
+        float32, all else in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, hardly moved by a
         long right tail; 0.5: least squares; above: the tail. A level is not a
