@@ -93,7 +93,7 @@ ALLOWED = {
     },
     "store.__init__": {"store.building", "store.manifest", "store.reading"},
     "store.building": {
-        "entry_kernels", "observations", "store.chunks", "store.files", "store.manifest",
+        "entries", "entry_kernels", "observations", "store.chunks", "store.files", "store.manifest",
         "store.reading", "store.spill", "store.workplace", "threads", "validation",
     },
     "store.chunks": {"validation"},
@@ -102,7 +102,9 @@ ALLOWED = {
     "store.reading": {
         "entries", "observations", "store.files", "store.manifest", "validation",
     },
-    "store.spill": {"store.chunks", "store.files", "validation", "value_check"},
+    "store.spill": {
+        "store.chunks", "store.files", "store.workplace", "validation", "value_check",
+    },
     "store.workplace": {"store.files", "warn"},
     "sweep": {"blocks", "kernels", "observations", "records", "threads"},
     "threads": {"validation"},

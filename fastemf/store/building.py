@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.entries import PART
 from fastemf.entry_kernels import COUNT
 from fastemf.observations import group
 from fastemf.store.chunks import Chunks, Names, read_chunks
@@ -26,7 +27,7 @@ from fastemf.store.files import ArrayFile
 from fastemf.store.manifest import MANIFEST, SIDES, Manifest, StoredArray
 from fastemf.store.reading import BUDGET, Store, open_store
 from fastemf.store.spill import Spill
-from fastemf.store.workplace import check_space, workplace
+from fastemf.store.workplace import Workplace, workplace
 from fastemf.threads import count_threads, launch
 from fastemf.validation import check_integer, check_shape
 
@@ -91,26 +92,26 @@ def build(
     budget = check_integer(budget, "budget", minimum=1)
     shape = None if shape is None else check_shape(shape, "shape")
     piece = max(1, min(1 << 20, budget // PIECE_BYTES))
-    with workplace(target) as folder:
+    with workplace(target) as place:
         chunks = read_chunks(source, Names(rows, cols, values, weights), piece)
         if chunks.size is not None:
-            check_space(folder, _bytes_needed(chunks, weights is not None, shape))
-        spill = Spill(folder, shape)
+            place.check_space(_bytes_needed(chunks, weights is not None, shape))
+        spill = Spill(place, shape)
         for chunk in chunks:
             for part in chunk.pieces(piece):
                 spill.append(part)
         shape = spill.finish()
         if chunks.size is None:
-            check_space(folder, _bytes_of_sides(spill, shape))
+            place.check_space(_bytes_of_sides(spill, shape))
         files: dict[str, StoredArray] = {}
         for axis, counts in enumerate(_counts(spill, shape, piece)):
-            files |= _write_side(folder, spill, axis, counts, piece, budget)
+            files |= _write_side(place, spill, axis, counts, piece, budget)
         spill.remove()
         manifest = Manifest(shape, spill.size, spill.dtype.name, spill.weighted, files)
         text = np.frombuffer(manifest.text().encode(), np.uint8)
-        file = ArrayFile(folder / MANIFEST, text.dtype)
+        file = place.create(MANIFEST, text.dtype)
         file.append(text)
-        file.close()
+        file.finish()
     return open_store(target)
 
 
@@ -140,9 +141,9 @@ def _counts(spill: Spill, shape: tuple[int, int], piece: int) -> list[NDArray[np
 
 
 def _write_side(
-    folder: Path, spill: Spill, axis: int, counts: NDArray[np.int64], piece: int, budget: int
+    place: Workplace, spill: Spill, axis: int, counts: NDArray[np.int64], piece: int, budget: int
 ) -> dict[str, StoredArray]:
-    n_threads = count_threads(-1)
+    n_threads = min(count_threads(-1), 1 + spill.size // PART)
     indptr = np.zeros(counts.size + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
     mass = counts.astype(np.float64)
@@ -150,10 +151,10 @@ def _write_side(
     if spill.weighted:
         kinds["weights"] = spill.dtype
     files = {
-        part: ArrayFile(folder / f"{SIDES[axis]}.{part}.npy", kind, spill.size)
+        part: place.create(f"{SIDES[axis]}.{part}.npy", kind, spill.size)
         for part, kind in kinds.items()
     }
-    keys = ArrayFile(folder / "spill.keys", spill.index_dtype)
+    keys = place.create("spill.keys", spill.index_dtype)
     entry = spill.index_dtype.itemsize * 4 + spill.dtype.itemsize * (4 if spill.weighted else 2)
     entry += 16 * spill.weighted  # summing weights takes two more columns
     cuts = _cuts(indptr, entry, 8 * (n_threads + 3), budget)
@@ -172,13 +173,13 @@ def _write_side(
             file.append(getattr(side, part))
         mass[first:last] = side.mass
     keys.remove()
-    files["indptr"] = ArrayFile(folder / f"{SIDES[axis]}.indptr.npy", indptr.dtype, indptr.size)
+    files["indptr"] = place.create(f"{SIDES[axis]}.indptr.npy", indptr.dtype, indptr.size)
     files["indptr"].append(indptr)
     if spill.weighted:
-        files["mass"] = ArrayFile(folder / f"{SIDES[axis]}.mass.npy", mass.dtype, mass.size)
+        files["mass"] = place.create(f"{SIDES[axis]}.mass.npy", mass.dtype, mass.size)
         files["mass"].append(mass)
     for file in files.values():
-        file.close()
+        file.finish()
     return {
         file.path.name: StoredArray(file.dtype.str, file.length, file.crc32)
         for file in files.values()

@@ -70,15 +70,18 @@ class ArrayFile:
             raise OSError(f"{self.path} ended early while it was read back")
         return array
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Make sure it is on the disk."""
-        if not self._file.closed:
-            os.fsync(self._file.fileno())
-            self._file.close()
+        os.fsync(self._file.fileno())
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file, as it is."""
+        self._file.close()
 
     def remove(self) -> None:
         """Give the space back."""
-        self._file.close()
+        self.close()
         self.path.unlink()
 
     def _count(self, array: NDArray[Any]) -> None:

@@ -29,9 +29,6 @@ BUDGET = 1 << 28
 # Two blocks are in memory, one being solved and one being read, and a third's worth of
 # temporary arrays.
 SHARES = 3
-# Many blocks hide the time of reading, up to the first; small ones are not worth a launch.
-LEAST_BLOCK = 1 << 22
-BLOCKS = 16
 
 Room = dict[str, NDArray[Any]]
 
@@ -104,7 +101,7 @@ class StoredSide:
         """Boundaries of the blocks: at most a share of the budget each, or one group."""
         each = self.manifest.index_dtype.itemsize
         each += self.dtype.itemsize * (2 if self.manifest.weighted else 1)
-        share = min(self.budget // SHARES, max(LEAST_BLOCK, self.size * each // BLOCKS))
+        share = self.budget // SHARES
         cost = self.indptr * each + 8 * np.arange(self.indptr.size)
         cuts = [0]
         while cuts[-1] < self.indptr.size - 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from fastemf.store.chunks import Chunk
 from fastemf.store.files import ArrayFile
+from fastemf.store.workplace import Workplace
 from fastemf.validation import check_dtype, check_indices
 from fastemf.value_check import ValueCheck, check_weights
 
@@ -26,10 +26,10 @@ class Piece(NamedTuple):
 
 
 class Spill:
-    """Checked entries in raw files of a folder."""
+    """Checked entries in raw files."""
 
-    def __init__(self, folder: Path, shape: tuple[int, int] | None) -> None:
-        self._folder = folder
+    def __init__(self, place: Workplace, shape: tuple[int, int] | None) -> None:
+        self._place = place
         self._shape = shape
         self._check: ValueCheck | None = None
         self._files: list[ArrayFile] = []  # rows, columns, values, weights
@@ -111,7 +111,7 @@ class Spill:
         if weighted:
             kinds["weights"] = dtype
         for name, kind in kinds.items():
-            self._files.append(ArrayFile(self._folder / f"spill.{name}", kind))
+            self._files.append(self._place.create(f"spill.{name}", kind))
 
     def _check_alike(self, chunk: Chunk, dtype: np.dtype[Any]) -> None:
         if dtype != self.dtype:

@@ -7,17 +7,48 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from fastemf.store.files import sync_folder
+import numpy as np
+
+from fastemf.store.files import ArrayFile, sync_folder
 from fastemf.warn import warn
 
-__all__ = ["check_space", "workplace"]
+__all__ = ["Workplace", "workplace"]
 
 LOCK = "lock"
 
 
+class Workplace:
+    """A folder for a store that is not yet one, and the files open in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: list[ArrayFile] = []
+
+    def create(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> ArrayFile:
+        """A new file of it."""
+        file = ArrayFile(self._folder / name, dtype, length)
+        self._files.append(file)
+        return file
+
+    def check_space(self, needed: int) -> None:
+        """Refuse to begin what the disk cannot hold."""
+        free = shutil.disk_usage(self._folder).free
+        if needed > free:
+            raise OSError(
+                f"building the store needs {needed:,} bytes in {self._folder.parent}, and "
+                f"{free:,} are free there"
+            )
+
+    def close(self) -> None:
+        """Let go of all files, as they are."""
+        for file in self._files:
+            file.close()
+
+
 @contextmanager
-def workplace(target: Path) -> Iterator[Path]:
+def workplace(target: Path) -> Iterator[Workplace]:
     """A new folder that becomes `target` at the end, or disappears.
 
     What a killed process left under the same name is removed with a warning; the lock tells
@@ -33,25 +64,19 @@ def workplace(target: Path) -> Iterator[Path]:
             warn(f"removing {folder}, left behind by a build that was interrupted")
             shutil.rmtree(folder)
     folder.mkdir()
+    place = Workplace(folder)
     try:
         with _locked(folder):
-            yield folder
+            yield place
+            place.close()
             (folder / LOCK).unlink()
             sync_folder(folder)
             os.rename(folder, target)
         sync_folder(target.parent)
     except BaseException:
+        place.close()
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def check_space(folder: Path, needed: int) -> None:
-    """Refuse to begin what the disk cannot hold."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OSError(
-            f"building the store needs {needed:,} bytes in {folder}, and {free:,} are free there"
-        )
 
 
 @contextmanager
