@@ -127,8 +127,9 @@ def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
         is_date = values.dtype.kind == "M"  # days far away are no Arrow date
         among, flat = (pa.array(x.view(np.int64) if is_date else x) for x in (values, flat))
     else:
-        among = pa.array(values, pa.large_string())
-        flat = flat.cast(pa.large_string())
+        if str(flat.type) == "string_view":  # which it cannot look up
+            flat = flat.cast(pa.large_string())
+        among = pa.array(values, flat.type)
     return joined(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
 
 

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 from fastemf.validation import check_dtype, check_indices, check_shape
 from fastemf.warn import warn
 
-__all__ = ["Entries", "check_entries", "check_same_shape", "flat_weights", "parts", "read_entries"]
+__all__ = [
+    "Entries",
+    "check_entries",
+    "check_same_shape",
+    "flat_weights",
+    "parts",
+    "read_entries",
+    "warn_of_lines",
+]
 
 
 class Entries(NamedTuple):
@@ -222,8 +230,7 @@ def _from_dense(R: Any, weights: Any) -> Read:
     if array.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {array.shape}")
     values = np.asarray(array)
-    if 3 in values.shape and values.size >= 60:
-        _warn_of_a_table(values if values.shape[1] == 3 else values.T)
+    warn_of_lines(values)
     if isinstance(array, np.ma.MaskedArray):
         observed = ~np.ma.getmaskarray(array)
     else:
@@ -241,13 +248,17 @@ def _from_dense(R: Any, weights: Any) -> Read:
     return Entries(values.shape, rows, cols, values[rows, cols], _NONE), v
 
 
-def _warn_of_a_table(columns: NDArray[Any]) -> None:
+def warn_of_lines(matrix: NDArray[Any]) -> None:
     """A log of (row, column, value) lines is also a matrix with three columns."""
+    if 3 not in matrix.shape or matrix.size < 60:
+        return
+    columns = matrix if matrix.shape[1] == 3 else matrix.T
     ids = columns[:, :2]
     if (ids >= 0).all() and (ids == np.floor(ids)).all() and (np.diff(ids, axis=0) != 0).any():
         warn(
             f"R has shape {columns.shape} with integers in two of three columns; if these are "
-            "(row, column, value) lines, pass the tuple (rows, cols, values) instead"
+            "(row, column, value) lines, pass the tuple (rows, cols, values) instead, or of a "
+            "table the names rows=, cols= and values="
         )
 
 

@@ -347,7 +347,8 @@ class Factorization:
     def _observe(self, R: Any, weights: Any, shape: Any, names: Names) -> Observations:
         if shape is None and isinstance(R, tuple) and self.row_labels is None:
             shape = self.shape
-        observed = self._placed(R, weights, shape, names, (self.row_labels, self.col_labels))
+        sides = (self.row_labels, self.col_labels)
+        observed = self._placed(R, weights, shape, names, sides, count_threads(-1))
         if observed.shape != self.shape:
             raise ValueError(f"R must have the fit's shape {self.shape}, got {observed.shape}")
         return observed
@@ -359,7 +360,7 @@ class Factorization:
         shape: Any,
         names: Names,
         sides: tuple[Labels | None, Labels | None],
-        n_threads: int = 1,
+        n_threads: int,
     ) -> Observations:
         """Observations placed by the labels of the fit, where it has them."""
         rows, cols, values = names
@@ -434,7 +435,8 @@ class Factorization:
             largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
             shape = (int(largest) + 1, fixed) if axis == 0 else (fixed, int(largest) + 1)
         sides = (None, self.col_labels) if axis == 0 else (self.row_labels, None)
-        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides)
+        n_threads = count_threads(n_jobs)
+        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides, n_threads)
         if observed.shape[1 - axis] != fixed:
             what = ("columns", "rows")[axis]
             raise ValueError(
@@ -443,7 +445,7 @@ class Factorization:
             )
         other = self._extended(1 - axis).astype(observed.dtype, copy=False)
         start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
-        engine = self._engine(observed, n_threads=count_threads(n_jobs))
+        engine = self._engine(observed, n_threads=n_threads)
         ridge = Ridge(self.reg, self.intercept_reg)
         solved = engine.solve(axis, start, other, ridge).factor.astype(self.X.dtype, copy=False)
         factor = np.ascontiguousarray(solved[:, : self.k])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.columns import Where, check_nulls, first_null, joined
+from fastemf.entries import warn_of_lines
 from fastemf.labels import Labels, check_known
 from fastemf.validation import check_dtype
 
@@ -180,8 +181,9 @@ def _numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
 def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
     """Observations from a matrix with an index and columns, everything but NaN."""
     matrix = _matrix(frame, "R")
-    if matrix.ndim != 2 or matrix.size == 0:
+    if matrix.size == 0:
         raise ValueError(f"R must hold at least one observation, got shape {matrix.shape}")
+    warn_of_lines(matrix)
     i, j = np.nonzero(~np.isnan(matrix))
     v = None
     if weights is not None:
@@ -202,8 +204,16 @@ def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
 
 def _matrix(frame: Any, name: str) -> NDArray[Any]:
     array = np.asarray(frame.to_numpy())
-    if array.dtype == object and all(getattr(t, "kind", "O") in "biuf" for t in frame.dtypes):
-        array = np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))  # nullable numbers
+    others = [
+        (c, t) for c, t in zip(frame.columns, frame.dtypes, strict=True) if t.kind not in "biuf"
+    ]
+    if others:
+        raise TypeError(
+            f"{name} must hold real numbers, got column {others[0][0]!r} of dtype {others[0][1]}"
+            "; if its columns are labels and values, name them by rows=, cols= and values="
+        )
+    if array.dtype == object:  # nullable numbers
+        array = np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
     check_dtype(array.dtype, name)
     return array
 

@@ -97,7 +97,7 @@ ALLOWED = {
     },
     "sweep": {"kernels", "observations", "records", "threads"},
     "table_files": {"columns", "tables"},
-    "tables": {"columns", "labels", "validation"},
+    "tables": {"columns", "entries", "labels", "validation"},
     "threads": {"validation"},
     "validation": set(),
     "warn": set(),

@@ -170,8 +170,13 @@ def test_a_wide_frame_of_nullable_numbers():
     observed = observe(wide)
     assert observed.by_row.values.tolist() == [1, 2, 5, 3]
     assert observed.row_labels.values.tolist() == [0, 1, 2]
-    with pytest.raises(TypeError, match="R must hold real numbers"):
-        observe(pd.DataFrame({"a": ["1", "2"], "b": ["3", "4"]}))
+
+
+def test_lines_without_column_names_are_noticed():
+    with pytest.raises(TypeError, match=r"got column 'client' of dtype .* name them by rows="):
+        observe(pd.DataFrame(columns()))
+    with pytest.warns(UserWarning, match="names rows=, cols= and values="):
+        observe(pd.DataFrame({"client": ROWS, "service": COLS, "ms": MS}))
 
 
 def test_labels_that_are_numbers_are_labels():
