@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fastemf.completion import complete as complete
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
+    from fastemf.labels import Labels as Labels
     from fastemf.model_file import ModelFileError as ModelFileError
     from fastemf.records import SweepRecord as SweepRecord
     from fastemf.rip import measurements_needed as measurements_needed
@@ -41,6 +42,7 @@ _HOME = {
     "measurements_needed": "rip",
     "Factorization": "factorization",
     "load": "factorization",
+    "Labels": "labels",
     "ModelFileError": "model_file",
     "SweepRecord": "records",
     "ConvergenceWarning": "warn",

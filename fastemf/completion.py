@@ -48,6 +48,9 @@ def complete(
     omega: float,
     k: int,
     *,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -75,22 +78,29 @@ def complete(
     R
         The observations: a scipy sparse matrix or array of any format (every
         stored entry is observed, zeros included; what is not stored is missing),
-        a dense array (NaN is missing), a masked array, or a tuple
-        ``(rows, cols, values)``; or a `fastemf.store.Store`, or the path of one, which is
-        read block by block and gives the bits that the same data in memory give. Repeated
-        (row, column) pairs are kept as separate observations. float32 data are computed in
-        float32, all else in float64.
+        a dense array (NaN is missing), a masked array, a tuple
+        ``(rows, cols, values)``, a table (pandas, polars, pyarrow, or anything with
+        ``__arrow_c_stream__``), the path of a file (.csv, .tsv, .parquet, .mtx, .npz of
+        scipy), or a `fastemf.store.Store` or the path of one, which is read block by block
+        and gives the bits that the same data in memory give. Repeated (row, column) pairs
+        are kept as separate observations. float32 data are computed in float32, all else
+        in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, hardly moved by a
         long right tail; 0.5: least squares; above: the tail. A level is not a
         quantile: omega = 0.95 is not the 95th percentile.
     k
         Rank, from 1 to min(rows, columns).
+    rows, cols, values
+        Names of a table's columns: labels of the row and of the column (integers, strings,
+        dates, categories), and the value. The fit then speaks in labels. A pandas table
+        without them is a matrix: index × columns, NaN for missing. Labels of a CSV file are
+        strings unless all of the column are written as integers are (``007`` is not).
     weights
         Positive weight of each observation, in the form of `R`: an array aligned
         with the triplets or with ``R.data`` (CSR, CSC, COO), a sparse matrix with
-        the same stored entries, or an array of a dense R's shape. Weight two is the
-        observation twice.
+        the same stored entries, an array of a dense R's shape, or the name of a table's
+        column. Weight two is the observation twice.
     shape
         (rows, columns) for triplets; the default is the largest index + 1.
     reg
@@ -106,7 +116,7 @@ def complete(
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and
-        columns then start afresh.
+        columns then start afresh. Where both have labels, rows and columns go by them.
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter
@@ -161,6 +171,18 @@ def complete(
     >>> tail = fastemf.complete(R, omega=0.9, k=2)
     >>> bool(typical.predict(3, 7) < tail.predict(3, 7))
     True
+
+    A log with labels, from any library of tables:
+
+    >>> import pyarrow as pa
+    >>> log = pa.table({
+    ...     "client": ["eu-7", "eu-7", "us-1"],
+    ...     "service": ["search", "checkout", "search"],
+    ...     "ms": [10.0, 20.0, 30.0],
+    ... })
+    >>> fit = fastemf.complete(log, 0.5, 1, reg=0, rows="client", cols="service", values="ms")
+    >>> fit.predict(["us-1"], ["checkout"]).round(3).tolist()
+    [60.0]
     """
     omega = check_level(omega)
     reg = check_reg(reg)
@@ -191,7 +213,7 @@ def complete(
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
 
-    observations = _source(R, weights, shape, n_threads)
+    observations = _source(R, weights, shape, (rows, cols, values), n_threads)
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
@@ -235,15 +257,24 @@ def complete(
         history=end.history,
         unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
         unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
+        row_labels=observations.row_labels,
+        col_labels=observations.col_labels,
     )
 
 
-def _source(R: Any, weights: Any, shape: Any, n_threads: int) -> Source:
-    if isinstance(R, (str, os.PathLike)):
+def _source(
+    R: Any, weights: Any, shape: Any, names: tuple[Any, Any, Any], n_threads: int
+) -> Source:
+    rows, cols, values = names
+    if isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
         R = open_store(R)
     if not isinstance(R, Store):
-        return observe(R, weights=weights, shape=shape, n_threads=n_threads)
-    for name, value in (("weights", weights), ("shape", shape)):
+        return observe(
+            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values,
+            n_threads=n_threads,
+        )  # fmt: skip
+    given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
+    for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} must not be given beside a store, which has its own")
     return R

@@ -8,7 +8,7 @@ given.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +20,16 @@ from fastemf.validation import check_dtype, check_indices, check_shape
 from fastemf.value_check import ValueCheck, check_weights
 from fastemf.warn import warn
 
-__all__ = ["PART", "Entries", "check_same_shape", "parts", "read_entries"]
+__all__ = [
+    "PART",
+    "Entries",
+    "check_entries",
+    "check_same_shape",
+    "flat_weights",
+    "parts",
+    "read_entries",
+    "warn_of_lines",
+]
 
 PART = 1 << 16  # entries
 
@@ -35,6 +44,7 @@ class Entries(NamedTuple):
     weights: NDArray[Any]  # empty where every weight is one
     pointers: NDArray[np.int64] | None = None  # of a matrix compressed by row
     transposed: bool = False  # read by column: rows are the caller's columns
+    where: Callable[[int], str] | None = None  # an entry of a table was
 
     @property
     def names(self) -> tuple[str, str]:
@@ -43,6 +53,8 @@ class Entries(NamedTuple):
 
     def place(self, entry: int) -> str:
         """Where an entry is, for a message: the caller's row first."""
+        if self.where is not None:
+            return self.where(entry)
         row = (
             self.rows[entry]
             if self.pointers is None
@@ -53,15 +65,20 @@ class Entries(NamedTuple):
 
 
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
-    """Any input but `Observations` as checked entries; see `fastemf.observations.observe`."""
+    """Any input without labels as checked entries; see `fastemf.observations.observe`."""
     if sp.issparse(R):
         found, v = _from_sparse(R, weights)
     elif isinstance(R, tuple):
         found, v = _from_triplets(R, weights, shape)
     else:
         found, v = _from_dense(R, weights)
+    check_same_shape(shape, found.shape[::-1] if found.transposed else found.shape)
+    return check_entries(found, v)
+
+
+def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
+    """Entries and their weights as given, checked and of the kernels' types."""
     given = found.shape[::-1] if found.transposed else found.shape
-    check_same_shape(shape, given)
     if found.values.size == 0:
         raise ValueError(
             f"R must hold at least one observation, got none (shape {given}): "
@@ -126,7 +143,7 @@ def _from_sparse(R: Any, weights: Any) -> Read:
                 f"weights for a sparse R in {R.format} format must be a sparse matrix with the "
                 "same stored entries (or convert R to CSR, CSC or COO)"
             )
-        v = _flat_weights(weights, values.size)
+        v = flat_weights(weights, values.size)
     shape = (int(R.shape[0]), int(R.shape[1]))
     return Entries(shape, rows, cols, values, _NONE, pointers), v
 
@@ -205,7 +222,7 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
                 f"{values.size} observations, so these look like identifiers: number them with "
                 "np.unique(ids, return_inverse=True), or give shape= if they are right"
             )
-    v = None if weights is None else _flat_weights(weights, values.size)
+    v = None if weights is None else flat_weights(weights, values.size)
     return Entries((m, n), rows, cols, values, _NONE), v
 
 
@@ -218,8 +235,7 @@ def _from_dense(R: Any, weights: Any) -> Read:
     if array.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {array.shape}")
     values = np.asarray(array)
-    if 3 in values.shape and values.size >= 60:
-        _warn_of_a_table(values if values.shape[1] == 3 else values.T)
+    warn_of_lines(values)
     if isinstance(array, np.ma.MaskedArray):
         observed = ~np.ma.getmaskarray(array)
     else:
@@ -237,17 +253,22 @@ def _from_dense(R: Any, weights: Any) -> Read:
     return Entries(values.shape, rows, cols, values[rows, cols], _NONE), v
 
 
-def _warn_of_a_table(columns: NDArray[Any]) -> None:
+def warn_of_lines(matrix: NDArray[Any]) -> None:
     """A log of (row, column, value) lines is also a matrix with three columns."""
+    if 3 not in matrix.shape or matrix.size < 60:
+        return
+    columns = matrix if matrix.shape[1] == 3 else matrix.T
     ids = columns[:, :2]
     if (ids >= 0).all() and (ids == np.floor(ids)).all() and (np.diff(ids, axis=0) != 0).any():
         warn(
             f"R has shape {columns.shape} with integers in two of three columns; if these are "
-            "(row, column, value) lines, pass the tuple (rows, cols, values) instead"
+            "(row, column, value) lines, pass the tuple (rows, cols, values) instead, or of a "
+            "table the names rows=, cols= and values="
         )
 
 
-def _flat_weights(weights: Any, size: int) -> NDArray[Any]:
+def flat_weights(weights: Any, size: int) -> NDArray[Any]:
+    """One weight per observation."""
     v = np.asarray(weights)
     check_dtype(v.dtype, "weights")
     if v.shape != (size,):

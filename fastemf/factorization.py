@@ -7,21 +7,25 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fastemf import model_file
 from fastemf.entry_kernels import PREDICT_PAIRS
+from fastemf.labels import Labels, check_known
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.observations import Observations, observe
 from fastemf.operators import as_operator
 from fastemf.records import Ridge, SweepRecord
 from fastemf.sweep import CompletionEngine
+from fastemf.tables import is_table, select
 from fastemf.threads import count_threads, launch
 from fastemf.validation import check_choice, check_indices, check_integer
 from fastemf.warn import warn
 
 __all__ = ["Factorization", "load"]
+
+Names = tuple[str | None, str | None, str | None]  # of a table's columns: rows, cols, values
 
 PAIRS_PER_BLOCK = 1 << 14  # a fraction of a millisecond
 
@@ -56,6 +60,9 @@ class Factorization:
         One record per sweep.
     unseen_rows, unseen_cols : int64 arrays
         Rows and columns without any observation; their factors are zero.
+    row_labels, col_labels : Labels, or None
+        What rows and columns are called, in index order, where the data were a table. Every
+        row and column given to the fit is then read as a label, integers too.
     """
 
     X: NDArray[Any]
@@ -72,6 +79,8 @@ class Factorization:
     history: tuple[SweepRecord, ...]
     unseen_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     unseen_cols: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,24 +102,33 @@ class Factorization:
         end = "converged" if self.converged else "not converged"
         end = f"{end} in {self.n_iter} sweeps" if self.history else "folded in"
         intercepts = "" if self.row_intercepts is None else ", intercepts"
+        labels = ""
+        if self.row_labels is not None and self.col_labels is not None:
+            names = (self.row_labels.name, self.col_labels.name)
+            labels = ", labels" if None in names else ", labels {} x {}".format(*names)
         return (
-            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}, "
+            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
             f"reg={self.reg:.3g}, {self.X.dtype}, {end}>"
         )
 
     # --- predictions -----------------------------------------------------------------------
 
-    def predict(self, rows: ArrayLike, cols: ArrayLike, *, unseen: str = "model") -> NDArray[Any]:
+    def predict(
+        self, rows: Any, cols: Any = None, *, unseen: str = "model", unknown: str = "error"
+    ) -> NDArray[Any]:
         """Fitted values of the cells (rows[i], cols[i]), in the data's unit.
 
         Parameters
         ----------
         rows, cols
-            Integer indices from 0, broadcast against each other.
+            Integer indices from 0, or labels where the fit has them, broadcast against each
+            other. Of a labelled fit also one table, with the columns it was fitted from.
         unseen
             What a cell in a never-observed row or column gets: ``"model"`` the
             model's value (mu plus the other side's intercept, or 0 without
             intercepts), ``"nan"`` NaN.
+        unknown
+            What labels that the fit does not have are: ``"error"``, or ``"nan"`` for NaN.
 
         Returns
         -------
@@ -125,27 +143,40 @@ class Factorization:
         [3.0, 6.0]
         """
         check_choice(unseen, "unseen", ("model", "nan"))
-        m, n = self.shape
-        i, j = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
+        check_choice(unknown, "unknown", ("error", "nan"))
+        if cols is None and is_table(rows):
+            rows, cols = self._columns_of(rows)
+        i, j = self._positions(0, rows), self._positions(1, cols)
+        if unknown == "error":
+            check_known((i, rows, "rows"), (j, cols, "cols"))
         try:
             i, j = np.broadcast_arrays(i, j)
         except ValueError:
             raise ValueError(
                 f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
             ) from None
+        absent = (i < 0) | (j < 0)
+        if absent.any():
+            i, j = np.maximum(i, 0), np.maximum(j, 0)
+        out = self._cells(i, j)
+        out[absent] = np.nan
+        if unseen == "nan":
+            out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
+        return out
+
+    def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
+        """Fitted values at indices of one shape."""
         shape = i.shape
-        i, j = (np.require(index.ravel(), requirements="W") for index in (i, j))
+        i, j = (np.require(index.ravel(), np.int64, "W") for index in (i, j))
         out = np.empty(i.size, self.X.dtype)
         blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
         a, c = self._offsets()
         X, Y = (np.require(factor, requirements="W") for factor in (self.X, self.Y))
         launch(PREDICT_PAIRS, count_threads(-1), blocks, i, j, X, Y, a, c, out)
-        if unseen == "nan":
-            out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
         return out.reshape(shape)
 
-    def predict_block(self, rows: ArrayLike) -> NDArray[Any]:
-        """Fitted values of whole rows, as a (len(rows), n) array.
+    def predict_block(self, rows: Any) -> NDArray[Any]:
+        """Fitted values of whole rows (indices, or labels), as a (len(rows), n) array.
 
         Examples
         --------
@@ -155,9 +186,12 @@ class Factorization:
         >>> fit.predict_block([0]).round(6).tolist()
         [[1.0, 2.0, 3.0]]
         """
-        i = np.atleast_1d(check_indices(rows, "rows", self.shape[0]))
+        i = np.atleast_1d(self._row_index(rows))
         if i.ndim != 1:
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
+        return self._block(i)
+
+    def _block(self, i: NDArray[np.int64]) -> NDArray[Any]:
         block = self.X[i] @ self.Y.T
         if self.row_intercepts is not None:
             a, c = self._offsets()
@@ -206,7 +240,7 @@ class Factorization:
                 f"the dense {m} x {n} matrix takes {size:,} bytes, above max_bytes={max_bytes:,}; "
                 "use predict or predict_block, or raise max_bytes"
             )
-        return self.predict_block(np.arange(m))
+        return self._block(np.arange(m))
 
     def _offsets(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """What rows and columns add to the product: mu + a and c, or two empty arrays."""
@@ -215,13 +249,54 @@ class Factorization:
         shifted = self.row_intercepts + self.X.dtype.type(self.mu)
         return shifted, np.require(self.col_intercepts, requirements="W")
 
+    # --- what rows and columns are called --------------------------------------------------
+
+    def _row_index(self, rows: Any) -> NDArray[np.int64]:
+        """Indices of rows, given as such or, where the fit has labels, by label."""
+        i = self._positions(0, rows)
+        check_known((i, rows, "rows"))
+        return i
+
+    def _col_index(self, cols: Any) -> NDArray[np.int64]:
+        """Indices of columns, given as such or, where the fit has labels, by label."""
+        j = self._positions(1, cols)
+        check_known((j, cols, "cols"))
+        return j
+
+    def _positions(self, axis: int, given: Any) -> NDArray[np.int64]:
+        """Indices of one side, -1 for an unknown label."""
+        labels = (self.row_labels, self.col_labels)[axis]
+        what = ("rows", "cols")[axis]
+        if labels is None:
+            return check_indices(given, what, self.shape[axis])
+        return labels.positions(given, what=what)
+
+    def _columns_of(self, table: Any) -> list[Any]:
+        """The two label columns of a table."""
+        if self.row_labels is None or self.col_labels is None:
+            raise TypeError("the fit has no labels to look a table up by: pass rows and cols")
+        names = (self.row_labels.name, self.col_labels.name)
+        if None in names:
+            raise ValueError("the labels of the fit have no column names: pass rows and cols")
+        return select(table, names)
+
     # --- how well it fits ------------------------------------------------------------------
 
-    def objective(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
+    def objective(
+        self,
+        R: Any,
+        *,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> float:
         """F on any data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
-        On the training data this is the objective of the last accepted record. `R`,
-        `weights` and `shape` are as in `fastemf.complete`.
+        On the training data this is the objective of the last accepted record. All
+        parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
+        columns that the fit's labels came from.
 
         Examples
         --------
@@ -231,17 +306,27 @@ class Factorization:
         >>> fit.objective(R + 1) - 0.5 * 4 < 1e-12
         True
         """
-        observed = self._observe(R, weights, shape)
+        observed = self._observe(R, weights, shape, (rows, cols, values))
         engine = self._engine(observed, n_threads=1)
         ridge = Ridge(self.reg, self.intercept_reg)
         loss = expectile_loss(self._residuals(observed), self.omega, _weights_or_none(observed))
         return loss + engine.penalty(self._extended(0), self._extended(1), ridge)
 
-    def effective_omega(self, R: Any, *, weights: Any = None, shape: Any = None) -> float:
+    def effective_omega(
+        self,
+        R: Any,
+        *,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> float:
         """Level at which the fit really lies in `R`: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
 
         Equal to ``omega`` for the constant that is the data's ω-expectile; on
-        held-out data a measure of calibration. NaN where every residual is 0.
+        held-out data a measure of calibration. NaN where every residual is 0. Parameters
+        are as in `objective`.
 
         Examples
         --------
@@ -251,26 +336,65 @@ class Factorization:
         >>> round(fit.effective_omega(R), 3)  # three zeros below 1, eight units above
         0.273
         """
-        observed = self._observe(R, weights, shape)
+        observed = self._observe(R, weights, shape, (rows, cols, values))
         return effective_omega(self._residuals(observed), _weights_or_none(observed))
 
     def _residuals(self, observed: Observations) -> NDArray[np.float64]:
         side = observed.by_row
-        predicted = self.predict(side.keys, side.indices)
+        predicted = self._cells(side.keys, side.indices)
         return side.values.astype(np.float64) - predicted.astype(np.float64)
 
-    def _observe(self, R: Any, weights: Any, shape: Any) -> Observations:
-        if shape is None and isinstance(R, tuple):
+    def _observe(self, R: Any, weights: Any, shape: Any, names: Names) -> Observations:
+        if shape is None and isinstance(R, tuple) and self.row_labels is None:
             shape = self.shape
-        observed = observe(R, weights=weights, shape=shape)
+        sides = (self.row_labels, self.col_labels)
+        observed = self._placed(R, weights, shape, names, sides, count_threads(-1))
         if observed.shape != self.shape:
             raise ValueError(f"R must have the fit's shape {self.shape}, got {observed.shape}")
+        return observed
+
+    def _placed(
+        self,
+        R: Any,
+        weights: Any,
+        shape: Any,
+        names: Names,
+        sides: tuple[Labels | None, Labels | None],
+        n_threads: int,
+    ) -> Observations:
+        """Observations placed by the labels of the fit, where it has them."""
+        rows, cols, values = names
+        if self.row_labels is None or self.col_labels is None:
+            if names != (None, None, None):
+                raise ValueError(f"the fit has no labels to place a table by, got columns {names}")
+            return observe(R, weights=weights, shape=shape, n_threads=n_threads)
+        if values is not None:
+            rows = self.row_labels.name if rows is None else rows
+            cols = self.col_labels.name if cols is None else cols
+        observed = observe(
+            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
+            n_threads=n_threads,
+        )  # fmt: skip
+        for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
+            if ours is None or theirs is None or ours is theirs:
+                continue
+            if not np.array_equal(ours.values, theirs.values):
+                raise ValueError("the observations have other labels than the fit")
         return observed
 
     # --- new rows and columns --------------------------------------------------------------
 
     def fold_in(
-        self, R_new: Any, *, axis: int = 0, weights: Any = None, shape: Any = None, n_jobs: int = -1
+        self,
+        R_new: Any,
+        *,
+        axis: int = 0,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+        n_jobs: int = -1,
     ) -> Factorization:
         """Fit rows (axis 0) or columns (axis 1) that were not there, the other side held fixed.
 
@@ -285,13 +409,15 @@ class Factorization:
             (any, n) matrix for axis 0, (m, any) for axis 1.
         axis
             0 for new rows, 1 for new columns.
-        weights, shape, n_jobs
-            As in `fastemf.complete`.
+        rows, cols, values, weights, shape, n_jobs
+            As in `fastemf.complete`; `rows` and `cols` are by default the columns that the
+            fit's labels came from.
 
         Returns
         -------
         Factorization
-            Of the new rows (columns), numbered from 0, by the same other side.
+            Of the new rows (columns), numbered from 0 or by their labels, and the same
+            other side.
 
         Examples
         --------
@@ -304,10 +430,13 @@ class Factorization:
         if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
             raise ValueError(f"axis must be 0 (new rows) or 1 (new columns), got {axis!r}")
         fixed = self.shape[1 - axis]
-        if shape is None and isinstance(R_new, tuple) and len(R_new) == 3:
+        is_triplets = isinstance(R_new, tuple) and len(R_new) == 3
+        if shape is None and is_triplets and self.row_labels is None:
             largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
             shape = (int(largest) + 1, fixed) if axis == 0 else (fixed, int(largest) + 1)
-        observed = observe(R_new, weights=weights, shape=shape)
+        sides = (None, self.col_labels) if axis == 0 else (self.row_labels, None)
+        n_threads = count_threads(n_jobs)
+        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides, n_threads)
         if observed.shape[1 - axis] != fixed:
             what = ("columns", "rows")[axis]
             raise ValueError(
@@ -316,22 +445,35 @@ class Factorization:
             )
         other = self._extended(1 - axis).astype(observed.dtype, copy=False)
         start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
-        engine = self._engine(observed, n_threads=count_threads(n_jobs))
+        engine = self._engine(observed, n_threads=n_threads)
         ridge = Ridge(self.reg, self.intercept_reg)
         solved = engine.solve(axis, start, other, ridge).factor.astype(self.X.dtype, copy=False)
         factor = np.ascontiguousarray(solved[:, : self.k])
         intercepts = None if self.row_intercepts is None else solved[:, self.k].copy()
+        labels = self._new_labels(axis, observed)
         news: dict[str, Any]
         if axis == 0:
             unseen = np.flatnonzero(observed.by_row.mass == 0)
             news = {"X": factor, "row_intercepts": intercepts, "unseen_rows": unseen}
+            news["row_labels"] = labels
         else:
             unseen = np.flatnonzero(observed.by_col.mass == 0)
             news = {"Y": factor, "col_intercepts": intercepts, "unseen_cols": unseen}
+            news["col_labels"] = labels
         if unseen.size:
             what = ("rows", "columns")[axis]
             warn(f"{unseen.size} of the {factor.shape[0]} new {what} have no observations")
         return replace(self, history=(), converged=True, **news)
+
+    def _new_labels(self, axis: int, observed: Observations) -> Labels | None:
+        """Of what was folded in: its own, or its numbers where it came without."""
+        before = (self.row_labels, self.col_labels)[axis]
+        if before is None:
+            return None
+        found = (observed.row_labels, observed.col_labels)[axis]
+        if found is None:
+            found = Labels(np.arange(observed.shape[axis]))
+        return found.renamed(before.name) if found.name is None else found
 
     def _extended(self, axis: int) -> NDArray[Any]:
         """Factors of one side with their intercepts as last column."""

@@ -12,6 +12,7 @@ from fastemf import kernels
 from fastemf.blocks import balanced
 from fastemf.entries import parts
 from fastemf.factorization import Factorization
+from fastemf.labels import Labels
 from fastemf.observations import Grouped, Side, Source
 from fastemf.operators import Operator
 from fastemf.records import Ridge
@@ -45,7 +46,8 @@ def starting_factors(
     m, n = observations.shape
     a, c = np.zeros((m, 1)), np.zeros((n, 1))
     if isinstance(init, Factorization):
-        X, Y, a, c = _grown(init, observations.shape, k, level, rng)
+        labels = (observations.row_labels, observations.col_labels)
+        X, Y, a, c = _grown(init, observations.shape, k, level, rng, labels)
     elif isinstance(init, tuple):
         X, Y = _given(init, observations.shape, k, observations.dtype)
     elif isinstance(init, str) and init in ("spectral", "random"):
@@ -151,31 +153,48 @@ def _grown(
     k: int,
     level: float | None,
     rng: np.random.Generator,
+    labels: tuple[Labels | None, Labels | None] = (None, None),
 ) -> tuple[NDArray[np.float64], ...]:
     """An earlier fit's factors and intercepts, with small random rows for those it never saw."""
     if fit.k != k:
         raise ValueError(f"init has rank {fit.k}, k is {k}; they must be equal")
-    if fit.shape[0] > shape[0] or fit.shape[1] > shape[1]:
-        raise ValueError(f"init has shape {fit.shape}, larger than the data's {shape}")
     if level is None and fit.row_intercepts is not None:
         raise ValueError("init has intercepts; pass intercepts=True to start from it")
     parts: list[NDArray[np.float64]] = []
-    unseen = (fit.unseen_rows, fit.unseen_cols)
-    for factor, gaps, size in zip((fit.X, fit.Y), unseen, shape, strict=True):
+    columns: list[NDArray[np.float64]] = []
+    for axis, size in enumerate(shape):
+        factor = (fit.X, fit.Y)[axis]
+        # Where each row of the data was in the fit, and is in the data.
+        theirs, ours = _matched(fit, axis, labels[axis], shape)
+        column = np.zeros((size, 1))
+        intercepts = (fit.row_intercepts, fit.col_intercepts)[axis]
+        if intercepts is not None:
+            column[ours, 0] = intercepts[theirs]
+        if axis == 0 and level is not None:
+            column[ours] += fit.mu - level
+        columns.append(column)
         # Not zero: a cell that is new in both directions would stay zero for ever.
         small = 1e-2 * np.sqrt(np.mean(np.square(factor, dtype=np.float64)))
         grown = small * rng.standard_normal((size, k))
-        known = np.setdiff1d(np.arange(factor.shape[0]), gaps)
-        grown[known] = factor[known]
+        seen = ~np.isin(theirs, (fit.unseen_rows, fit.unseen_cols)[axis])
+        grown[ours[seen]] = factor[theirs[seen]]
         parts.append(grown)
-    for intercepts, size in zip((fit.row_intercepts, fit.col_intercepts), shape, strict=True):
-        column = np.zeros((size, 1))
-        if intercepts is not None:
-            column[: intercepts.size, 0] = intercepts
-        parts.append(column)
-    if level is not None:
-        parts[2][: fit.shape[0]] += fit.mu - level
-    return tuple(parts)
+    return (*parts, *columns)
+
+
+def _matched(
+    fit: Factorization, axis: int, labels: Labels | None, shape: tuple[int, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows that an earlier fit and the data share: by label where both have them, else by index."""
+    known = (fit.row_labels, fit.col_labels)[axis]
+    if known is None or labels is None:
+        if fit.shape[axis] > shape[axis]:
+            raise ValueError(f"init has shape {fit.shape}, larger than the data's {shape}")
+        same = np.arange(fit.shape[axis])
+        return same, same
+    found = known.positions(labels.values, what=("row labels", "column labels")[axis])
+    ours = np.flatnonzero(found >= 0)
+    return found[ours], ours
 
 
 def _spectral_start(

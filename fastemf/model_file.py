@@ -20,11 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.label_arrays import from_arrays, to_arrays
+from fastemf.labels import Labels
 from fastemf.records import SweepRecord
 
 __all__ = ["VERSION", "ModelFileError", "read", "write"]
 
-VERSION = 1
+VERSION = 2
 
 SCALARS = {
     "omega": float,
@@ -38,7 +40,15 @@ SCALARS = {
 FACTORS = ("X", "Y")
 INTERCEPTS = ("row_intercepts", "col_intercepts")
 UNSEEN = ("unseen_rows", "unseen_cols")
+LABELS = ("row_labels", "col_labels")
+OFFSETS = ("row_label_offsets", "col_label_offsets")  # where each string begins
 HISTORY = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
+
+
+# What later versions of the format added: header fields, and fields of the history.
+HEADER_SINCE = {"row_labels": 2, "col_labels": 2}
+HISTORY_SINCE: dict[str, int] = {}
+MAY_BE_NAN: tuple[str, ...] = ()  # fields of the history
 
 
 class ModelFileError(ValueError):
@@ -51,6 +61,10 @@ def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     header |= {"format": "fastemf", "version": VERSION, "history_fields": list(HISTORY)}
     header["intercepts"] = content["row_intercepts"] is not None
     arrays = {name: content[name] for name in (*FACTORS, *UNSEEN)}
+    for name, offsets in zip(LABELS, OFFSETS, strict=True):
+        header[name] = None
+        if content[name] is not None:
+            header[name], (arrays[name], arrays[offsets]) = to_arrays(content[name])
     arrays |= {name: content[name] for name in INTERCEPTS if content[name] is not None}
     records = np.array([astuple(record) for record in content["history"]], np.float64)
     arrays["history"] = records.reshape(-1, len(HISTORY))
@@ -109,7 +123,8 @@ def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         raise _MalformedError("truncated, damaged, or another kind of file") from error
 
 
-def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
+    """The header and the version it is of."""
     if "header" not in arrays:
         raise _MalformedError("it is an .npz file without a header")
     try:
@@ -123,13 +138,16 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         raise _MalformedError(
             f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
         )
-    return header
+    return header, version
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    header = _header(arrays)
+    header, version = _header(arrays)
+    added = {name for name, since in HEADER_SINCE.items() if since <= version}
+    _check_keys(header.keys(), {"history_fields", "intercepts", *SCALARS, *added}, "header field")
     needed = {"header", "history", *FACTORS, *UNSEEN}
-    _check_keys(header.keys(), {"history_fields", "intercepts", *SCALARS}, "header field")
+    for names in zip(LABELS, OFFSETS, strict=True):
+        needed |= set(names if header.get(names[0]) is not None else ())
     with_intercepts = header["intercepts"]
     _require(type(with_intercepts) is bool, "intercepts must be bool")
     _check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
@@ -160,21 +178,42 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         right = right and bool(((index >= 0) & (index < n)).all())
         _require(right, f"{UNSEEN[i]} must hold indices below {n}")
 
-    history = arrays["history"]
-    right = header["history_fields"] == list(HISTORY) and history.dtype == np.float64
-    _require(right and history.shape[1:] == (len(HISTORY),), "history must have its columns")
-    _require(bool(np.isfinite(history).all()), "history must be finite")
-    kinds = HISTORY.values()
-    records = tuple(
-        SweepRecord(*(kind(value) for kind, value in zip(kinds, row, strict=True)))
-        for row in history.tolist()
-    )
     return {
         **{name: header[name] for name in SCALARS},
         **{name: arrays[name] for name in (*FACTORS, *UNSEEN)},
         **{name: arrays.get(name) for name in INTERCEPTS},
-        "history": records,
+        **_labels(header, arrays, (X.shape[0], Y.shape[0])),
+        "history": _history(header["history_fields"], arrays["history"], version),
     }
+
+
+def _labels(
+    header: dict[str, Any], arrays: dict[str, NDArray[Any]], shape: tuple[int, int]
+) -> dict[str, Labels | None]:
+    abouts = [header.get(name) for name in LABELS]
+    _require(abouts.count(None) != 1, "labels must be those of rows and of columns, or none")
+    labels: dict[str, Labels | None] = {}
+    for name, offsets, about, size in zip(LABELS, OFFSETS, abouts, shape, strict=True):
+        try:
+            labels[name] = (
+                None if about is None else from_arrays(about, arrays[name], arrays[offsets], size)
+            )
+        except (TypeError, ValueError) as error:
+            raise _MalformedError(f"{name}: {error}") from error
+    return labels
+
+
+def _history(names: Any, history: NDArray[Any], version: int) -> tuple[SweepRecord, ...]:
+    kinds = {name: kind for name, kind in HISTORY.items() if HISTORY_SINCE.get(name, 1) <= version}
+    right = names == list(kinds) and history.dtype == np.float64
+    _require(right and history.shape[1:] == (len(kinds),), "history must have its columns")
+    for name, column in zip(kinds, history.T, strict=True):
+        finite = np.isfinite(column) | (np.isnan(column) & (name in MAY_BE_NAN))
+        _require(bool(finite.all()), "history must be finite")
+    return tuple(
+        SweepRecord(**{name: kinds[name](x) for name, x in zip(kinds, row, strict=True)})
+        for row in history.tolist()
+    )
 
 
 def _check_keys(found: Any, wanted: set[str], what: str) -> None:

@@ -8,14 +8,24 @@ a store on disk is another.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.entries import check_same_shape, parts, read_entries
+from fastemf import table_files, tables
+from fastemf.columns import Where, position
+from fastemf.entries import (
+    Entries,
+    check_entries,
+    check_same_shape,
+    flat_weights,
+    parts,
+    read_entries,
+)
 from fastemf.entry_kernels import COUNT, PLACE
+from fastemf.labels import Labels
 from fastemf.loss import expectile_in_parts
 from fastemf.threads import launch
 
@@ -96,13 +106,16 @@ class Side:
 class Source:
     """Observed entries of an (m, n) matrix, wherever they are kept.
 
-    Sums go over stretches of one length in one order, so every source of the same entries
-    gives the same bits.
+    Of a table with the labels of its rows and columns, in index order. Sums go over
+    stretches of one length in one order, so every source of the same entries gives the
+    same bits.
     """
 
     shape: tuple[int, int]
     by_row: Grouped
     by_col: Grouped
+    row_labels: Labels | None
+    col_labels: Labels | None
 
     @property
     def size(self) -> int:
@@ -139,9 +152,21 @@ class Observations(Source):
     shape: tuple[int, int]
     by_row: Side
     by_col: Side
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
 
 
-def observe(R: Any, *, weights: Any = None, shape: Any = None, n_threads: int = 1) -> Observations:
+def observe(
+    R: Any,
+    *,
+    weights: Any = None,
+    shape: Any = None,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
+    labels: tables.Sides | None = None,
+    n_threads: int = 1,
+) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
 
     The row side of a CSR matrix (the column side of a CSC one) holds the matrix's
@@ -151,15 +176,20 @@ def observe(R: Any, *, weights: Any = None, shape: Any = None, n_threads: int = 
     ----------
     R
         A scipy sparse matrix or array of any format, a dense array with NaN for
-        missing, a masked array, a tuple ``(rows, cols, values)``, or an
-        `Observations` (returned as it is).
+        missing, a masked array, a tuple ``(rows, cols, values)``, a table, the path of a
+        file with one of these, or an `Observations` (returned as it is).
     weights
         Positive weight of each observation in the form of `R`: for triplets and
         for CSR, CSC and COO one number per stored entry; for any sparse `R` a
         sparse matrix with the same stored entries; for a dense `R` an array of
-        its shape.
+        its shape; for a table the name of a column, or one number per line.
     shape
         Rows and columns, for triplets; the default is the largest index + 1.
+    rows, cols, values
+        Names of a table's columns. A pandas table without them is a matrix with labels.
+    labels
+        Of an earlier fit, for rows and for columns: a table or triplets are placed by them,
+        and a label that is not among them is an error; None for a side whose labels are new.
     n_threads
         Threads; the result does not depend on it.
 
@@ -169,17 +199,61 @@ def observe(R: Any, *, weights: Any = None, shape: Any = None, n_threads: int = 
         With the parameter, the rule and the value received; a value that is not
         finite is named by its row and column.
     """
+    if isinstance(R, Source) and not isinstance(R, Observations):
+        raise TypeError(
+            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete and the "
+            "objective and effective_omega of a fit read it block by block"
+        )
+    names = (rows, cols, values)
+    where: Where = tables.table_row
+    if table_files.is_source(R):
+        numbers = [values] + ([weights] if isinstance(weights, str) else [])
+        R, where = table_files.read(R, [rows, cols], numbers)
+    if tables.is_table(R):
+        if shape is not None:
+            raise ValueError(f"shape is for triplets; a table has that of its labels, got {shape}")
+        sides = labels or (None, None)
+        if tables.is_frame(R) and names == (None, None, None):
+            found = tables.from_frame(R, weights, sides)
+        else:
+            found = tables.from_table(R, *names, weights, sides, n_threads, where)
+        return _labelled(found, n_threads)
+    if names != (None, None, None):
+        raise ValueError(
+            f"rows, cols and values name the columns of a table, got {names} with R of type "
+            f"{type(R).__name__}"
+        )
+    if labels is not None and isinstance(R, tuple) and len(R) == 3:
+        if shape is not None:
+            raise ValueError(f"triplets of labels have the shape of the labels, got shape={shape}")
+        found = tables.from_columns(
+            R[0], R[1], np.asarray(R[2]), weights, labels, (None, None), n_threads, position
+        )
+        return _labelled(found, n_threads)
     if isinstance(R, Observations):
         if weights is not None:
             raise ValueError("weights belong to the data: observations that are built have theirs")
         check_same_shape(shape, R.shape)
         return R
-    if isinstance(R, Source):
-        raise TypeError(
-            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete and the "
-            "objective and effective_omega of a fit read it block by block"
+    return _grouped_both(read_entries(R, weights, shape), n_threads)
+
+
+def _labelled(found: tables.Labelled, n_threads: int) -> Observations:
+    row_labels, col_labels, rows, cols, values, v, where = found
+    if not rows.shape == cols.shape == values.shape or values.ndim != 1:
+        raise ValueError(
+            "rows, cols and values must be one-dimensional and of equal length, got shapes "
+            f"{rows.shape}, {cols.shape} and {values.shape}"
         )
-    shape, rows, cols, values, v, pointers, transposed = read_entries(R, weights, shape)
+    shape = (len(row_labels), len(col_labels))
+    given = Entries(shape, rows, cols, values, np.empty(0), where=where)
+    entries = check_entries(given, None if v is None else flat_weights(v, values.size))
+    grouped = _grouped_both(entries, n_threads)
+    return replace(grouped, row_labels=row_labels, col_labels=col_labels)
+
+
+def _grouped_both(entries: Entries, n_threads: int) -> Observations:
+    shape, rows, cols, values, v, pointers, transposed, _ = entries
     if pointers is None:
         by_row = group(rows, cols, None, values, v, shape[0], n_threads)
     else:

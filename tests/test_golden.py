@@ -31,17 +31,26 @@ def by_hand():
         row_intercepts=np.array([100.0, 200.0, 0.0]), col_intercepts=np.array([1.0, 2.0]),
         reg=0.25, reg_scaling="count", intercept_reg=0.36, scale=5.0, converged=True,
         history=(record,), unseen_rows=np.array([2]),
+        row_labels=fastemf.Labels(["eu-7", "Zürich", ""], "client"),
+        col_labels=fastemf.Labels([-3, 2**62]),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("version", range(1, VERSION + 1))
 def test_golden_files_load(version):
     fit = fastemf.load(FOLDER / f"model-v{version}.npz")
-    assert fit.predict(0, 0) == 1 + 10 + 100 + 1
-    assert fit.predict(1, 1) == 3 * 0.5 - 4 + 10 + 200 + 2
+    values = fit.to_dense()
+    assert values[0, 0] == 1 + 10 + 100 + 1
+    assert values[1, 1] == 3 * 0.5 - 4 + 10 + 200 + 2
     assert fit.unseen_rows.tolist() == [2]
     assert (fit.omega, fit.reg, fit.reg_scaling, fit.converged) == (0.1, 0.25, "count", True)
     assert fit.history == by_hand().history
+    if version == 1:
+        assert fit.row_labels is fit.col_labels is None
+    else:
+        assert fit.predict("Zürich", 2**62) == values[1, 1]
+        assert fit.row_labels == by_hand().row_labels
+        assert fit.col_labels == by_hand().col_labels
 
 
 if __name__ == "__main__":

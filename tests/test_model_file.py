@@ -257,10 +257,10 @@ def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
 # --- content --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [2, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+@pytest.mark.parametrize("version", [3, 99, 0, -1, "1", 1.0, True, None, REMOVED])
 def test_other_versions_are_refused(version, bad):
     shown = None if version is REMOVED else version
-    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 1")
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 2")
 
 
 @pytest.mark.parametrize(

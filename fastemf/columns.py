@@ -1,0 +1,357 @@
+"""Columns of labels in one of two forms: a NumPy array or, for text in Arrow, an Arrow array.
+
+A label is an integer, a string or a date (with or without a time). Integers become int64, or
+uint64 where one is too large for it; dates datetime64 in days, seconds or finer; strings an
+object array of `str`. Times with a zone are taken as instants, in UTC. Arrow's memory is read
+as it is; without pyarrow, lists and arrays still work.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Column",
+    "Where",
+    "arrow_column",
+    "check_nulls",
+    "distinct_where",
+    "encode",
+    "first_null",
+    "index_in",
+    "is_dictionary",
+    "joined",
+    "kind_of",
+    "position",
+    "read_column",
+]
+
+Where = Callable[[int], str]  # how messages call the place of an element
+
+# Coarser units are these in disguise; finer ones than nanoseconds no table has.
+UNITS = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s"}
+UNITS |= {unit: unit for unit in ("s", "ms", "us", "ns")}
+
+PIECE = 1 << 20  # fewer elements are not worth a thread
+
+RULE = "must hold integers, strings or dates as labels"
+
+
+class Column(NamedTuple):
+    """Labels as given: flat, with the shape they had."""
+
+    flat: Any  # int64, uint64, datetime64 or object array; an Arrow array of text or a dictionary
+    shape: tuple[int, ...]
+    is_arrow: bool  # `flat` is, or was, Arrow's
+
+
+def position(at: int) -> str:
+    """Where an element of a list is."""
+    return f"position {at}"
+
+
+def kind_of(values: NDArray[Any]) -> str:
+    """``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
+    return "str" if values.dtype == object else str(values.dtype)
+
+
+def read_column(column: Any, what: str, where: Where = position) -> Column:
+    """Labels in any form, checked: one type, no nulls.
+
+    Parameters
+    ----------
+    column
+        A scalar, a list, an array, a Series, an Arrow array.
+    what
+        How messages call it.
+    where
+        How messages call the place of an element.
+    """
+    arrow = arrow_column(column, what)
+    if arrow is not None:
+        check_nulls(arrow.null_count, lambda: first_null(arrow), what, where)
+        is_text = _is_text(arrow.type) or _has_dictionary(arrow.type)
+        flat = arrow if is_text else _numbers_of_arrow(arrow, what)
+        return Column(flat, (len(arrow),), True)
+    array = np.asarray(column) if hasattr(column, "dtype") else np.array(column, dtype=object)
+    flat = array.ravel()
+    if flat.dtype.kind in "OUT":
+        flat = _of_objects(flat.astype(object), what, where)
+    elif flat.size == 0 and flat.dtype.kind == "f":  # np.asarray([]) is float64
+        flat = flat.astype(np.int64)
+    return Column(_as_kind(flat, what, where), array.shape, False)
+
+
+def encode(
+    column: Column, what: str, where: Where = position, n_threads: int = 1
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Distinct labels in order of first appearance, and each element's position among them."""
+    flat = column.flat
+    if not isinstance(flat, np.ndarray):
+        return _encode_arrow(flat, what, where, n_threads)
+    if flat.dtype == object:
+        places = {label: at for at, label in enumerate(dict.fromkeys(flat.tolist()))}
+        _check_text(places, what)
+        codes = np.fromiter(map(places.__getitem__, flat.tolist()), np.int64, flat.size)
+        return objects(list(places)), codes
+    if column.is_arrow:
+        import pyarrow as pa
+
+        numbers = flat.view(np.int64) if flat.dtype.kind == "M" else flat
+        distinct, codes = _encode_arrow(pa.array(numbers), what, where, n_threads)
+        return distinct.view(flat.dtype) if flat.dtype.kind == "M" else distinct, codes
+    values, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # of appearance
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    return values[order], rank[inverse]
+
+
+def is_dictionary(flat: Any) -> bool:
+    """Whether labels are kept as Arrow keeps a categorical column."""
+    return not isinstance(flat, np.ndarray) and _has_dictionary(flat.type)
+
+
+def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
+    """Position of each element among `values`, -1 for none, in linear time by Arrow."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(flat, np.ndarray):
+        is_date = values.dtype.kind == "M"  # days far away are no Arrow date
+        among, flat = (pa.array(x.view(np.int64) if is_date else x) for x in (values, flat))
+    else:
+        if str(flat.type) == "string_view":  # which it cannot look up
+            flat = flat.cast(pa.large_string())
+        among = pa.array(values, flat.type)
+    return joined(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
+
+
+def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
+    """Distinct labels of a column at the elements chosen, in order of appearance."""
+    distinct, codes = encode(read_column(column, what), what)
+    return np.asarray(distinct[np.unique(codes[mask.ravel()])])
+
+
+def objects(items: list[Any]) -> NDArray[Any]:
+    """An object array, one-dimensional whatever the items are."""
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array
+
+
+def check_nulls(count: int, first: Callable[[], int], what: str, where: Where) -> None:
+    """Refuse a column with nulls, which are counted."""
+    if count:
+        noun = "null" if count == 1 else "nulls"
+        raise ValueError(
+            f"{what} must have no nulls, got {count} {noun}, first at {where(first())}"
+        )
+
+
+# --- lists and arrays ----------------------------------------------------------------------
+
+
+def _of_objects(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
+    """Python objects of one kind of label: `str` as they are, all else as a typed array."""
+    items = flat.tolist()
+    types = set(map(type, items))
+    if types <= {str}:
+        return flat
+    nulls = [at for at, item in enumerate(items) if _is_null(item)]
+    check_nulls(len(nulls), lambda: nulls[0], what, where)
+    if all(issubclass(t, str) for t in types):
+        return objects([str(item) for item in items])
+    if all(issubclass(t, (int, np.integer)) and t is not bool for t in types):
+        return _of_integers(items, what)
+    if all(issubclass(t, (datetime.date, np.datetime64)) for t in types):
+        if any(getattr(item, "tzinfo", None) is not None for item in items):
+            raise TypeError(f"{what}: dates with a time zone must come as a column of a table")
+        precise = [
+            item.to_datetime64() if hasattr(item, "to_datetime64") else np.datetime64(item)
+            for item in items
+        ]
+        return np.array(precise)
+    names = ", ".join(sorted(t.__name__ for t in types))
+    one = "" if len(types) == 1 else ", all of one type"
+    raise TypeError(f"{what} {RULE}{one}, got {names}")
+
+
+def _check_text(labels: Iterable[str], what: str) -> None:
+    try:
+        "".join(labels).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{what} must be Unicode text, got a label with {error}") from None
+
+
+def _is_null(item: Any) -> bool:
+    if item is None or type(item).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(item, (float, np.datetime64)) and bool(item != item)
+
+
+def _of_integers(items: list[int], what: str) -> NDArray[Any]:
+    for dtype in (np.int64, np.uint64):
+        try:
+            return np.array(items, dtype)
+        except OverflowError:
+            pass
+    raise ValueError(f"{what} must fit into 64-bit integers, got {min(items)} to {max(items)}")
+
+
+def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
+    """One of the four kinds."""
+    kind = flat.dtype.kind
+    if kind == "O":
+        return flat
+    if kind in "iu":
+        is_large = kind == "u" and flat.size and int(flat.max()) > np.iinfo(np.int64).max
+        return flat.astype(np.uint64 if is_large else np.int64, copy=False)
+    if kind == "M":
+        nulls = np.isnat(flat)
+        check_nulls(int(nulls.sum()), lambda: int(np.argmax(nulls)), what, where)
+        unit, step = np.datetime_data(flat.dtype)
+        if unit not in UNITS:
+            raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}")
+        exact = flat if step == 1 else flat.astype(f"datetime64[{unit}]")
+        return exact.astype(f"datetime64[{UNITS[unit]}]", copy=False)
+    hint = "; turn whole numbers into integers" if kind == "f" else ""
+    raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}{hint}")
+
+
+# --- Arrow ---------------------------------------------------------------------------------
+
+
+def arrow_column(column: Any, what: str) -> Any:
+    """A column as an Arrow array, or None for what knows nothing of Arrow."""
+    if not (hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__")):
+        return None
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError:
+        return None  # a Series is an array too
+    if isinstance(column, (pa.Array, pa.ChunkedArray)):
+        return column
+    try:
+        # pandas means null by NaN; a stream would lose that.
+        return (
+            pa.array(column, from_pandas=True)
+            if hasattr(column, "iloc")
+            else pa.chunked_array(column)
+        )
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        raise TypeError(f"{what} must be of one type: {error}") from None
+
+
+def first_null(column: Any) -> int:
+    """Position of the first null of an Arrow column that has one."""
+    import pyarrow.compute as pc
+
+    return int(pc.index(pc.is_null(column), True).as_py())
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def _has_dictionary(kind: Any) -> bool:
+    return hasattr(kind, "value_type") and hasattr(kind, "index_type")
+
+
+def _chunks(column: Any) -> list[Any]:
+    return column.chunks if hasattr(column, "chunks") else [column]
+
+
+def joined(column: Any) -> NDArray[Any]:
+    """Numbers of an Arrow column without nulls; one chunk's are not copied."""
+    parts = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
+    if len(parts) == 1:
+        return np.asarray(parts[0])
+    empty = np.empty(0, column.type.to_pandas_dtype())
+    return np.concatenate(parts) if parts else empty
+
+
+def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_date64(kind):
+        column = column.cast(pa.timestamp("ms"))
+    elif not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
+        if pa.types.is_null(kind) and len(column) == 0:
+            return np.empty(0, np.int64)
+        hint = "; turn whole numbers into integers" if pa.types.is_floating(kind) else ""
+        raise TypeError(f"{what} {RULE}, got type {kind}{hint}")
+    elif pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
+    return _as_kind(joined(column), what, position)
+
+
+def _encode_arrow(
+    column: Any, what: str, where: Where, n_threads: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    if _has_dictionary(column.type):
+        return _encode_dictionary(column, what, where, n_threads)
+    encoded = _dictionary_encode(column, n_threads)
+    if not encoded:
+        return np.empty(0, object), np.empty(0, np.int32)
+    # Chunks share one dictionary.
+    codes = [chunk.indices.to_numpy() for chunk in encoded]
+    distinct = _values_of_arrow(encoded[-1].dictionary, what)
+    return distinct, codes[0] if len(codes) == 1 else np.concatenate(codes)
+
+
+def _encode_dictionary(
+    column: Any, what: str, where: Where, n_threads: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Only the entries of the dictionary that occur are labels."""
+    import pyarrow as pa
+
+    if hasattr(column, "unify_dictionaries"):
+        column = column.unify_dictionaries()
+    chunks = _chunks(column)
+    kind = column.type.value_type
+    dictionary = chunks[0].dictionary if chunks else pa.array([], kind)
+    if _is_text(kind):
+        dictionary = dictionary.cast(pa.large_string())
+    if dictionary.null_count or len(dictionary.unique()) < len(dictionary):
+        plain = pa.chunked_array([dictionary.take(chunk.indices) for chunk in chunks])
+        return encode(read_column(plain, what, where), what, where, n_threads)
+    indices = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
+    used, codes = _encode_arrow(indices, what, where, n_threads)
+    return _values_of_arrow(dictionary, what)[used.astype(np.int64)], codes
+
+
+def _dictionary_encode(column: Any, n_threads: int) -> list[Any]:
+    """Chunks that share one dictionary, in order of first appearance.
+
+    Each thread encodes a piece; what a piece has that those before have not is appended.
+    """
+    import pyarrow as pa
+
+    def encoded(first: int) -> Any:
+        piece = column.slice(first, size)
+        try:
+            return piece.dictionary_encode()
+        except pa.ArrowNotImplementedError:  # string views, in older versions
+            return piece.cast(pa.large_string()).dictionary_encode()
+
+    size = max(-(-len(column) // n_threads), PIECE)
+    if len(column) <= size:
+        return _chunks(encoded(0))
+    with ThreadPoolExecutor(n_threads) as pool:
+        pieces = list(pool.map(encoded, range(0, len(column), size)))
+    chunks = [chunk for piece in pieces for chunk in _chunks(piece)]
+    return _chunks(pa.chunked_array(chunks).unify_dictionaries())
+
+
+def _values_of_arrow(values: Any, what: str) -> NDArray[Any]:
+    if _is_text(values.type):
+        return np.asarray(values.to_numpy(zero_copy_only=False), object)
+    return _numbers_of_arrow(values, what)

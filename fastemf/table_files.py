@@ -1,0 +1,267 @@
+"""Tables and sparse matrices in files, their format by extension; CSV on standard streams too.
+
+Labels of a CSV file are integers where all of a column are written as integers are (``7``,
+``-12``); one that is not, such as ``007``, makes the column strings, dates included. Parquet
+files have types of their own.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from fastemf.columns import Where
+from fastemf.tables import arrow, check_names, table_row
+
+__all__ = ["FORMATS", "FromFile", "is_source", "read", "write"]
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+TABLES = (*DELIMITERS, ".parquet")
+MATRICES = (".mtx", ".mtx.gz", ".npz")
+FORMATS = (*TABLES, *MATRICES)
+INTEGER = r"^(0|-?[1-9][0-9]*)$"
+
+
+class FromFile(NamedTuple):
+    """What a file holds."""
+
+    content: Any  # an Arrow table, or a scipy sparse matrix
+    where: Where  # a line of the table is
+
+
+def is_source(R: Any) -> bool:
+    """Whether `R` is a path, ``"-"`` or an open file."""
+    return isinstance(R, (str, os.PathLike)) or hasattr(R, "read")
+
+
+def read(source: Any, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile:
+    r"""Read the columns named from a file's table, or the matrix it holds.
+
+    Parameters
+    ----------
+    source
+        A path that ends in .csv, .tsv, .parquet, .mtx, .mtx.gz or .npz (of scipy), ``"-"``
+        for CSV on standard input, or an open file with CSV.
+    labels, numbers
+        Names of the columns that hold labels, and of those that hold numbers.
+
+    Raises
+    ------
+    ValueError
+        A column is not there; a number is none, with its line; the file is empty or damaged.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastemf import table_files
+    >>> log = io.StringIO("client,ms\neu-7,12.5\n")
+    >>> table_files.read(log, labels=["client"], numbers=["ms"]).content.to_pylist()
+    [{'client': 'eu-7', 'ms': 12.5}]
+    """
+    if not isinstance(source, (str, os.PathLike)) or source == "-":
+        file = sys.stdin.buffer if isinstance(source, str) else source
+        text = file.read()
+        content = text.encode() if isinstance(text, str) else text
+        return _read_csv(
+            lambda: io.BytesIO(content),
+            "standard input" if source == "-" else "the file",
+            ",",
+            labels,
+            numbers,
+        )
+    path = Path(source)
+    extension = _extension(path, FORMATS)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if path.is_dir():
+        raise IsADirectoryError(f"{path}: expected a file, got a folder")
+    if extension in DELIMITERS:
+        return _read_csv(lambda: path.open("rb"), str(path), DELIMITERS[extension], labels, numbers)
+    if extension == ".parquet":
+        return _read_parquet(path, [*labels, *numbers])
+    return FromFile(_read_matrix(path, extension), table_row)
+
+
+def write(target: Any, columns: Mapping[str, Any]) -> None:
+    """Write columns of equal length as a table.
+
+    Parameters
+    ----------
+    target
+        A path that ends in .csv, .tsv or .parquet, ``"-"`` for CSV on standard output, or
+        an open file for CSV.
+    columns
+        Arrays by name.
+
+    Examples
+    --------
+    >>> import io
+    >>> from fastemf import table_files
+    >>> out = io.StringIO()
+    >>> table_files.write(out, {"client": ["eu-7"], "ms": [12.5]})
+    >>> print(out.getvalue())
+    "client","ms"
+    "eu-7",12.5
+    <BLANKLINE>
+    """
+    table = arrow().table(dict(columns))
+    if not isinstance(target, (str, os.PathLike)) or target == "-":
+        file: Any = sys.stdout if isinstance(target, str) else target
+        text = _csv_of(table, ",")
+        if isinstance(file, io.TextIOBase):
+            file.write(text.decode())
+        else:
+            file.write(text)
+        return
+    extension = _extension(Path(target), TABLES)
+    if extension in DELIMITERS:
+        Path(target).write_bytes(_csv_of(table, DELIMITERS[extension]))
+    else:
+        from pyarrow import parquet
+
+        parquet.write_table(table, target)
+
+
+def _extension(path: Path, formats: tuple[str, ...]) -> str:
+    for extension in formats:
+        if path.name.lower().endswith(extension):
+            return extension
+    raise ValueError(f"{path}: the name must end in {', '.join(formats)}")
+
+
+# --- CSV -----------------------------------------------------------------------------------
+
+
+def _csv_of(table: Any, delimiter: str) -> bytes:
+    from pyarrow import csv
+
+    out = io.BytesIO()
+    csv.write_csv(table, out, csv.WriteOptions(delimiter=delimiter))
+    return out.getvalue()
+
+
+def _read_csv(
+    opened: Callable[[], IO[bytes]],
+    name: str,
+    delimiter: str,
+    labels: Sequence[Any],
+    numbers: Sequence[Any],
+) -> FromFile:
+    pa = arrow()
+    from pyarrow import csv
+
+    parse = csv.ParseOptions(delimiter=delimiter)
+    try:
+        with opened() as file:
+            present = csv.open_csv(file, parse_options=parse).schema.names
+        check_names([*labels, *numbers], present, name)
+        wanted = list(dict.fromkeys([*labels, *numbers]))
+        convert = csv.ConvertOptions(
+            include_columns=wanted,
+            column_types=dict.fromkeys(wanted, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        )
+        with opened() as file:
+            table = csv.read_csv(file, parse_options=parse, convert_options=convert)
+    except pa.ArrowInvalid as error:
+        reason = "it is empty" if "Empty CSV" in str(error) else str(error)
+        raise ValueError(f"{name}: expected a table: {reason}") from None
+    if len(table) == 0:
+        raise ValueError(f"{name}: expected lines after the header, got none")
+
+    def where(at: int) -> str:
+        return f"line {_line(opened, at)} of {name}"
+
+    columns = {label: _label_column(table.column(label)) for label in labels}
+    columns |= {number: _number_column(table.column(number), number, where) for number in numbers}
+    return FromFile(pa.table(columns), where)
+
+
+def _line(opened: Callable[[], IO[bytes]], at: int) -> int:
+    """Line of a file, from 1, on which row `at` of its table is: empty ones are no rows."""
+    left = at + 1  # rows before it, and the header
+    with opened() as file:
+        for number, line in enumerate(file, 1):
+            if line.strip(b"\r\n"):
+                if left == 0:
+                    return number
+                left -= 1
+    raise AssertionError("a row that is in the table is in the file")
+
+
+def _label_column(column: Any) -> Any:
+    """Strings, or integers if all are; as a dictionary, so that each is looked at once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = column.dictionary_encode()
+    dictionary = column.chunk(0).dictionary
+    if not pc.all(pc.match_substring_regex(dictionary, INTEGER)).as_py():
+        return column
+    with suppress(pa.ArrowInvalid):  # beyond 64 bits: strings
+        dictionary = dictionary.cast(pa.int64())
+    parts = [pa.DictionaryArray.from_arrays(chunk.indices, dictionary) for chunk in column.chunks]
+    return pa.chunked_array(parts)
+
+
+def _number_column(column: Any, name: str, where: Where) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def parsed(part: Any) -> Any:
+        try:
+            return pc.utf8_trim_whitespace(part).cast(pa.float64())
+        except pa.ArrowInvalid:
+            return None
+
+    whole = parsed(column)
+    if whole is not None:
+        return whole
+    first, last = 0, len(column)
+    while last - first > 1:  # halve what holds the first that is no number
+        middle = (first + last) // 2
+        if parsed(column[first:middle]) is None:
+            last = middle
+        else:
+            first = middle
+    raise ValueError(
+        f"column {name!r} must hold numbers, got {column[first].as_py()!r} at {where(first)}"
+    )
+
+
+# --- other formats -------------------------------------------------------------------------
+
+
+def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:
+    pa = arrow()
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            check_names(names, file.schema_arrow.names, str(path))
+            table = file.read(columns=list(dict.fromkeys(names)))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{path}: expected a Parquet file: {error}") from None
+    if len(table) == 0:
+        raise ValueError(f"{path}: expected rows, got none")
+    return FromFile(table, table_row)
+
+
+def _read_matrix(path: Path, extension: str) -> Any:
+    import scipy.io
+    import scipy.sparse
+
+    try:
+        if extension == ".npz":
+            return scipy.sparse.load_npz(path)
+        return scipy.io.mmread(path)
+    except Exception as error:  # whatever the bytes make scipy, zipfile or zlib raise
+        kind = "a sparse matrix of scipy" if extension == ".npz" else "a Matrix Market file"
+        raise ValueError(f"{path}: expected {kind}: {error}") from None
