@@ -234,7 +234,7 @@ def sparse_store(folder, indptr, tail):
     size = int(indptr[-1])
     shape = (indptr.size - 1, 50)
     files = {}
-    empty = Manifest(shape, size, "float32", False, {})
+    empty = Manifest(shape, size, "float32", False, [], {})
     for name, (dtype, length) in empty.expected().items():
         files[name] = StoredArray(dtype.str, length, 0)
         with (folder / name).open("wb") as file:

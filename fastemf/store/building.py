@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from fastemf.entries import PART
 from fastemf.entry_kernels import COUNT
+from fastemf.label_arrays import to_arrays
+from fastemf.labels import Labels
 from fastemf.observations import group
 from fastemf.store.chunks import Chunks, Names, read_chunks
 from fastemf.store.files import ArrayFile
-from fastemf.store.manifest import MANIFEST, SIDES, Manifest, StoredArray
+from fastemf.store.manifest import LABEL_PARTS, MANIFEST, SIDES, Manifest, StoredArray
 from fastemf.store.reading import BUDGET, Store, open_store
 from fastemf.store.spill import Spill
 from fastemf.store.workplace import Workplace, workplace
@@ -59,13 +61,16 @@ def build(
         The folder to make. It appears when it is complete, and not at all if anything goes
         wrong.
     rows, cols, values
-        Names of the columns of tables and files.
+        Names of the columns of tables and files. What is in `rows` and `cols` are labels,
+        numbered in order of first appearance, as in `fastemf.complete`; or positions
+        from 0, if `shape` is given.
     weights
         Name of the column of weights, or for triplets their array.
     shape
-        (rows, columns); the default is the largest index + 1.
+        (rows, columns), for positions; for triplets the default is the largest index + 1.
     budget
-        Bytes of memory to sort in, besides a number per row and column.
+        Bytes of memory to sort in, besides a few numbers per row and column, and their
+        labels.
 
     Returns
     -------
@@ -92,22 +97,26 @@ def build(
     budget = check_integer(budget, "budget", minimum=1)
     shape = None if shape is None else check_shape(shape, "shape")
     piece = max(1, min(1 << 20, budget // PIECE_BYTES))
+    names = Names(rows, cols, values, weights, positions=shape is not None)
     with workplace(target) as place:
-        chunks = read_chunks(source, Names(rows, cols, values, weights), piece)
+        chunks = read_chunks(source, names, piece)
         if chunks.size is not None:
             place.check_space(_bytes_needed(chunks, weights is not None, shape))
         spill = Spill(place, shape)
         for chunk in chunks:
             for part in chunk.pieces(piece):
                 spill.append(part)
-        shape = spill.finish()
+        shape, labels = spill.finish()
         if chunks.size is None:
             place.check_space(_bytes_of_sides(spill, shape))
         files: dict[str, StoredArray] = {}
         for axis, counts in enumerate(_counts(spill, shape, piece)):
             files |= _write_side(place, spill, axis, counts, piece, budget)
         spill.remove()
-        manifest = Manifest(shape, spill.size, spill.dtype.name, spill.weighted, files)
+        about, written = _write_labels(place, labels)
+        manifest = Manifest(
+            shape, spill.size, spill.dtype.name, spill.weighted, about, files | written
+        )
         text = np.frombuffer(manifest.text().encode(), np.uint8)
         file = place.create(MANIFEST, text.dtype)
         file.append(text)
@@ -184,6 +193,22 @@ def _write_side(
         file.path.name: StoredArray(file.dtype.str, file.length, file.crc32)
         for file in files.values()
     }
+
+
+def _write_labels(
+    place: Workplace, labels: list[Labels]
+) -> tuple[list[dict[str, Any]], dict[str, StoredArray]]:
+    """What the manifest says of the labels of both sides, and their files."""
+    said, files = [], {}
+    for side, one in zip(SIDES, labels, strict=False):
+        about, arrays = to_arrays(one)
+        said.append(about)
+        for part, array in zip(LABEL_PARTS, arrays, strict=True):
+            file = place.create(f"{side}.{part}.npy", array.dtype, array.size)
+            file.append(array)
+            file.finish()
+            files[file.path.name] = StoredArray(file.dtype.str, file.length, file.crc32)
+    return said, files
 
 
 def _cuts(indptr: NDArray[np.int64], entry: int, row: int, budget: int) -> NDArray[np.int64]:

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.columns import Where, check_nulls, first_null, joined
+from fastemf.table_files import DELIMITERS
+from fastemf.tables import arrow, check_names, numbers
 from fastemf.validation import check_dtype
 
 __all__ = ["Chunk", "Chunks", "Names", "read_chunks"]
@@ -28,6 +31,8 @@ class Chunk(NamedTuple):
     cols: Any
     values: Any
     weights: Any = None
+    labels: tuple[str, str] | None = None  # names of the columns, where rows and cols are labels
+    is_text: bool = False  # labels as they are written in a CSV file
 
     def place(self, entry: int) -> str:
         """Where an entry is, for a message."""
@@ -37,8 +42,13 @@ class Chunk(NamedTuple):
         """At most `length` entries at a time."""
         for first in range(0, len(self.values), length):
             part = slice(first, first + length)
-            columns = [None if column is None else column[part] for column in self[2:]]
-            yield Chunk(self.name, self.first + first, *columns)
+            yield self._replace(
+                first=self.first + first,
+                rows=self.rows[part],
+                cols=self.cols[part],
+                values=self.values[part],
+                weights=None if self.weights is None else self.weights[part],
+            )
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,12 @@ class Names(NamedTuple):
     cols: Any
     values: Any
     weights: Any
+    positions: bool  # whether rows and columns are positions; else they are labels
+
+    def fields(self) -> list[tuple[str, str]]:
+        """What each column is, and its name."""
+        found = zip(("rows", "cols", "values", "weights"), self, strict=False)
+        return [(field, str(name)) for field, name in found if name is not None]
 
     def given(self) -> list[str]:
         """Those that are needed, each of them a string."""
@@ -68,7 +84,7 @@ class Names(NamedTuple):
                 raise TypeError(f"{field} must name a column of the table, got {name!r}")
         if self.weights is not None and not isinstance(self.weights, str):
             raise TypeError(f"weights must name a column of the table, got {self.weights!r}")
-        return [name for name in self if name is not None]
+        return [name for _, name in self.fields()]
 
 
 def read_chunks(source: Any, names: Names, length: int) -> Chunks:
@@ -109,7 +125,8 @@ def _array_chunk(name: str, columns: Sequence[Any]) -> Chunk:
             f"rows, cols and values (and weights) of {name} must be one-dimensional and of equal "
             f"length, got shapes {', '.join(map(str, shapes))}"
         )
-    return Chunk(name, 0, *arrays)
+    rows, cols, values, *weights = arrays
+    return Chunk(name, 0, rows, cols, values, weights[0] if weights else None)
 
 
 def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
@@ -132,64 +149,46 @@ def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
 
 
 def _refuse_names(names: Names, what: str) -> None:
-    for field, name in zip(Names._fields, names, strict=True):
-        if name is not None:
-            raise ValueError(f"{field} names a column of a table, but source has {what}")
+    for field, _ in names.fields():
+        raise ValueError(f"{field} names a column of a table, but source has {what}")
 
 
 # --- tables --------------------------------------------------------------------------------
 
 
-def _arrow() -> Any:
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("tables need pyarrow: pip install 'fastemf[table]'") from None
-    return pyarrow
-
-
-def _table_chunk(name: str, table: Any, names: Names, first: int = 0) -> Chunk:
-    pa = _arrow()
+def _table_chunk(
+    name: str, table: Any, names: Names, first: int = 0, *, is_text: bool = False
+) -> Chunk:
+    pa = arrow()
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
         try:
             table = pa.table(table)
-        except (TypeError, ValueError, pa.ArrowInvalid) as error:
+        except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must be a table with named columns: {error}") from None
     wanted = names.given()
-    _check_columns(wanted, table.schema.names, name)
-    columns = []
-    for column_name in wanted:
-        column = table.column(column_name)
-        where = f"column {column_name!r} of {name}"
-        if column.null_count:
-            import pyarrow.compute as pc
-
-            entry = first + pc.index(pc.is_null(column), True).as_py()
-            raise ValueError(
-                f"{where} must have no nulls, got {column.null_count}, the first at entry {entry}; "
-                "leave missing entries out"
-            )
-        columns.append(_as_numpy(column, where))
-    return Chunk(name, first, *columns)
-
-
-def _as_numpy(column: Any, where: str) -> NDArray[Any]:
-    kind = column.type
-    if str(kind).startswith(("decimal", "list", "struct", "map")):
-        raise TypeError(f"{where} has type {kind}; expected numbers")
-    parts = column.chunks if hasattr(column, "chunks") else [column]
-    arrays = [part.to_numpy(zero_copy_only=False) for part in parts]
-    if len(arrays) == 1:
-        return np.asarray(arrays[0])
-    return np.concatenate(arrays) if arrays else np.empty(0, kind.to_pandas_dtype())
+    check_names(wanted, table.schema.names, name)
+    here = Chunk(name, first, None, None, None)
+    columns = {field: table.column(column) for field, column in names.fields()}
+    values, *weights = (
+        numbers(columns[field], getattr(names, field), here.place)
+        for field in ("values", "weights")
+        if field in columns
+    )
+    rows, cols = columns["rows"], columns["cols"]
+    found = here._replace(
+        rows=rows, cols=cols, values=values, weights=weights[0] if weights else None
+    )
+    if not names.positions:
+        return found._replace(labels=(names.rows, names.cols), is_text=is_text)
+    return found._replace(
+        rows=_positions(rows, names.rows, here.place),
+        cols=_positions(cols, names.cols, here.place),
+    )
 
 
-def _check_columns(wanted: list[str], present: list[str], name: str) -> None:
-    for column in wanted:
-        if present.count(column) != 1:
-            times = "no" if column not in present else "more than one"
-            listed = ", ".join(map(repr, present)) or "none"
-            raise ValueError(f"{name} has {times} column {column!r}; it has {listed}")
+def _positions(column: Any, name: str, where: Where) -> NDArray[Any]:
+    check_nulls(column.null_count, lambda: first_null(column), f"column {name!r}", where)
+    return joined(column)
 
 
 # --- files ---------------------------------------------------------------------------------
@@ -213,12 +212,16 @@ def _files_in(path: Path) -> list[Path]:
         )
     files = kinds[0] or kinds[1]
     if not files:
-        raise FileNotFoundError(f"{path} holds no .parquet or .csv files")
+        raise FileNotFoundError(f"{path} holds no .parquet, .csv or .tsv files")
     return files
 
 
+def _text_suffix(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
 def _is_csv(path: Path) -> bool:
-    return path.name.lower().endswith((".csv", ".csv.gz"))
+    return _text_suffix(path) in DELIMITERS
 
 
 def _from_files(paths: list[Path], names: Names, length: int) -> Chunks:
@@ -236,7 +239,7 @@ def _from_files(paths: list[Path], names: Names, length: int) -> Chunks:
 
 
 def _parquet_file(path: Path) -> Any:
-    pa = _arrow()
+    pa = arrow()
     from pyarrow import parquet
 
     try:
@@ -253,7 +256,7 @@ def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[
     for path in paths:
         with _parquet_file(path) as file:
             schema = file.schema_arrow
-            _check_columns(wanted, schema.names, str(path))
+            check_names(wanted, schema.names, str(path))
             types = [schema.field(name).type for name in wanted]
             size += file.metadata.num_rows
         first = first or types
@@ -270,41 +273,51 @@ def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[
 def _read_parquet(
     paths: list[Path], names: Names, wanted: list[str], length: int
 ) -> Iterator[Chunk]:
-    pa = _arrow()
+    pa = arrow()
     for path in paths:
         with _parquet_file(path) as file:
             for group in range(file.num_row_groups):
                 name, done = f"{path}, row group {group}", 0
-                try:
-                    for batch in file.iter_batches(length, row_groups=[group], columns=wanted):
-                        yield _table_chunk(name, batch, names, done)
-                        done += len(batch)
-                except (pa.ArrowException, OSError) as error:
-                    if isinstance(error, (pa.ArrowException, pa.ArrowIOError)):
+                batches = file.iter_batches(length, row_groups=[group], columns=wanted)
+                while True:
+                    try:
+                        batch = next(batches, None)
+                    except (pa.ArrowException, OSError) as error:
                         raise ValueError(f"{name}: cannot be read: {error}") from None
-                    raise
+                    if batch is None:
+                        break
+                    yield _table_chunk(name, batch, names, done)
+                    done += len(batch)
 
 
 def _read_csv(paths: list[Path], names: Names, wanted: list[str], length: int) -> Iterator[Chunk]:
-    pa = _arrow()
+    pa = arrow()
     from pyarrow import csv
 
-    numbers = [name for name in (names.values, names.weights) if name is not None]
-    types = dict.fromkeys(numbers, pa.float64())
+    side = pa.int64() if names.positions else pa.string()
+    convert = csv.ConvertOptions(
+        include_columns=wanted,
+        column_types={name: pa.float64() for name in wanted} | dict.fromkeys(names[:2], side),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
     for path in paths:
-        convert = csv.ConvertOptions(
-            include_columns=wanted, column_types=types, strings_can_be_null=True
-        )
-        options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
+        parse = csv.ParseOptions(delimiter=DELIMITERS[_text_suffix(path)])
         done = 0
         try:
-            with csv.open_csv(path, read_options=options, convert_options=convert) as reader:
-                for batch in reader:
-                    yield _table_chunk(str(path), batch, names, done)
+            with csv.open_csv(
+                path, read_options=options, parse_options=parse, convert_options=convert
+            ) as reader:
+                while True:
+                    try:
+                        batch = reader.read_next_batch()
+                    except StopIteration:
+                        break
+                    yield _table_chunk(str(path), batch, names, done, is_text=True)
                     done += len(batch)
         except pa.ArrowKeyError as error:
             raise ValueError(f"{path}: {error.args[0]}") from None
         except pa.ArrowInvalid as error:
-            raise ValueError(
-                f"{path}: cannot be read as CSV after line {done + 1}: {error}"
-            ) from None
+            raise ValueError(f"{path}: cannot be read as CSV after entry {done}: {error}") from None

@@ -11,13 +11,13 @@ import numpy as np
 
 from fastemf.store.files import header
 
-__all__ = ["MANIFEST", "PARTS", "SIDES", "VERSION", "Manifest", "StoreError", "StoredArray"]
+__all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "VERSION", "Manifest", "StoreError", "StoredArray"]
 
 VERSION = 1
 FORMAT = "fastemf store"
 MANIFEST = "manifest.json"
 SIDES = ("rows", "cols")
-PARTS = ("indptr", "indices", "values", "weights", "mass")  # the last two only with weights
+LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.label_arrays`
 
 
 class StoreError(ValueError):
@@ -51,6 +51,7 @@ class Manifest:
     size: int
     dtype: str
     weighted: bool
+    labels: list[dict[str, Any]]  # what is said of those of rows and columns, or nothing
     files: dict[str, StoredArray]
 
     @property
@@ -69,6 +70,10 @@ class Manifest:
             if self.weighted:
                 found[f"{side}.weights.npy"] = value, self.size
                 found[f"{side}.mass.npy"] = np.dtype(np.float64), n
+            if self.labels:
+                for part in LABEL_PARTS:  # as long as they are: read with a check of their own
+                    stored = self.files[f"{side}.{part}.npy"]
+                    found[f"{side}.{part}.npy"] = np.dtype(stored.dtype), stored.length
         return found
 
     def text(self) -> str:
@@ -105,6 +110,7 @@ class Manifest:
                 size=int(fields["size"]),
                 dtype={"float32": "float32", "float64": "float64"}[fields["dtype"]],
                 weighted=bool(fields["weighted"]),
+                labels=list(fields["labels"]),
                 files={name: StoredArray(**stored) for name, stored in fields["files"].items()},
             )
             manifest._check_files(folder)

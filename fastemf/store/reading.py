@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.entries import PART, parts
+from fastemf.label_arrays import from_arrays
+from fastemf.labels import Labels
 from fastemf.observations import Side, Source
 from fastemf.store.files import checksum, read_into
-from fastemf.store.manifest import SIDES, Manifest, StoreError
+from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
 from fastemf.validation import check_integer
 
 __all__ = ["BUDGET", "Store", "StoredSide", "open_store", "read_block", "verify"]
@@ -97,6 +99,21 @@ class StoredSide:
         pointers = self._read("indptr", first, last + 1 - first)
         return self._block(first, pointers, self._room(int(pointers[-1] - pointers[0])))
 
+    def labels(self) -> Labels | None:
+        """What the groups are called, if anything."""
+        if not self.manifest.labels:
+            return None
+        files = [f"{SIDES[self.axis]}.{part}.npy" for part in LABEL_PARTS]
+        content, offsets = (
+            self._read(part, 0, self.manifest.files[name].length)
+            for part, name in zip(LABEL_PARTS, files, strict=True)
+        )
+        about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
+        try:
+            return from_arrays(about, content, offsets, n)
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"{self.folder / files[0]} is damaged: {error}") from None
+
     def cuts(self) -> NDArray[np.int64]:
         """Boundaries of the blocks: at most a share of the budget each, or one group."""
         each = self.manifest.index_dtype.itemsize
@@ -163,6 +180,8 @@ class Store(Source):
     budget : int
         Bytes of observations that a fit holds in memory at once; more only for a row or
         column that is longer.
+    row_labels, col_labels : Labels or None
+        What rows and columns are called, where they came from tables.
     """
 
     path: Path
@@ -170,11 +189,14 @@ class Store(Source):
     by_row: StoredSide = field(repr=False)
     by_col: StoredSide = field(repr=False)
     budget: int
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
 
     def __repr__(self) -> str:
         m, n = self.shape
-        weighted = ", weights" if self.by_row.manifest.weighted else ""
-        return f"<Store {m} x {n}, {self.size} observations, {self.dtype}{weighted}>"
+        more = ", weights" if self.by_row.manifest.weighted else ""
+        more += "" if self.row_labels is None else ", labels"
+        return f"<Store {m} x {n}, {self.size} observations, {self.dtype}{more}>"
 
     @property
     def info(self) -> dict[str, Any]:
@@ -185,6 +207,7 @@ class Store(Source):
             "size": self.size,
             "dtype": manifest.dtype,
             "weighted": manifest.weighted,
+            "labels": [about["name"] for about in manifest.labels],
             "bytes": sum(stored.bytes for stored in manifest.files.values()),
         }
 
@@ -228,7 +251,8 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
         if not right:
             name = folder / f"{SIDES[side.axis]}.indptr.npy"
             raise StoreError(f"{name} is damaged: it must rise from 0 to {side.size}")
-    return Store(folder, manifest.shape, sides[0], sides[1], budget)
+    labels = [side.labels() for side in sides]
+    return Store(folder, manifest.shape, sides[0], sides[1], budget, labels[0], labels[1])
 
 
 def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -> Side:

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.labels import Labels
 from fastemf.store.chunks import Chunk
 from fastemf.store.files import ArrayFile
+from fastemf.store.label_index import LabelIndex
 from fastemf.store.workplace import Workplace
 from fastemf.validation import check_dtype, check_indices
 from fastemf.value_check import ValueCheck, check_weights
@@ -34,6 +36,7 @@ class Spill:
         self._check: ValueCheck | None = None
         self._files: list[ArrayFile] = []  # rows, columns, values, weights
         self._top = [-1, -1]
+        self._labels: list[LabelIndex] = []  # of both sides, where there are any
         self.size = 0
         self.weighted = False
 
@@ -55,11 +58,13 @@ class Spill:
             return
         dtype = check_dtype(chunk.values.dtype, f"values of {chunk.name}")
         if self._check is None:
-            self._begin(dtype, chunk.weights is not None)
+            self._begin(dtype, chunk)
         self._check_alike(chunk, dtype)
         indices = [self._indices(chunk, axis) for axis in (0, 1)]
 
         def place(entry: int) -> str:
+            if chunk.labels is not None:
+                return chunk.place(entry)
             row, col = (int(index[entry]) for index in indices)
             return f"row {row}, column {col} ({chunk.place(entry)})"
 
@@ -76,13 +81,16 @@ class Spill:
             file.append(column)
         self.size += len(chunk.values)
 
-    def finish(self) -> tuple[int, int]:
-        """The matrix's shape, once all entries are here."""
+    def finish(self) -> tuple[tuple[int, int], list[Labels]]:
+        """The matrix's shape, once all entries are here, and the labels of both sides if any."""
         if self._check is None:
             raise ValueError("source must hold at least one observation, got none")
         self._check.finish()
+        if self._labels:
+            found = [index.finish() for index in self._labels]
+            return (len(found[0]), len(found[1])), found
         if self._shape is not None:
-            return self._shape
+            return self._shape, []
         m, n = (top + 1 for top in self._top)
         if max(m, n) > 1000 * (self.size + 1000):
             raise ValueError(
@@ -90,7 +98,7 @@ class Spill:
                 f"{self.size} observations, so these look like identifiers; give shape= if they "
                 "are right"
             )
-        return m, n
+        return (m, n), []
 
     def pieces(self, length: int) -> Iterator[Piece]:
         """All entries in order, at most `length` at a time."""
@@ -104,11 +112,13 @@ class Spill:
         for file in self._files:
             file.remove()
 
-    def _begin(self, dtype: np.dtype[Any], weighted: bool) -> None:
+    def _begin(self, dtype: np.dtype[Any], chunk: Chunk) -> None:
         self._check = ValueCheck(dtype)
-        self.weighted = weighted
+        self.weighted = chunk.weights is not None
+        if chunk.labels is not None:
+            self._labels = [LabelIndex(name, is_text=chunk.is_text) for name in chunk.labels]
         kinds = {"rows": self.index_dtype, "cols": self.index_dtype, "values": dtype}
-        if weighted:
+        if self.weighted:
             kinds["weights"] = dtype
         for name, kind in kinds.items():
             self._files.append(self._place.create(f"spill.{name}", kind))
@@ -117,6 +127,11 @@ class Spill:
         if dtype != self.dtype:
             raise ValueError(
                 f"values must have one type throughout, got {self.dtype} before and {dtype} in "
+                f"{chunk.name}"
+            )
+        if (chunk.labels is not None) != bool(self._labels):
+            raise TypeError(
+                f"rows and cols must be labels of tables or positions throughout, got both by "
                 f"{chunk.name}"
             )
         if (chunk.weights is not None) != self.weighted:
@@ -129,6 +144,10 @@ class Spill:
     def _indices(self, chunk: Chunk, axis: int) -> NDArray[Any]:
         given = (chunk.rows, chunk.cols)[axis]
         name = ("rows", "cols")[axis]
+        if chunk.labels is not None:
+            what = f"column {chunk.labels[axis]!r}"
+            codes = self._labels[axis].positions(given, what, chunk.place)
+            return codes.astype(self.index_dtype)
         size = None if self._shape is None else self._shape[axis]
         try:
             checked = check_indices(given, name, size, widen=False)
