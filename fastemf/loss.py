@@ -78,6 +78,14 @@ def expectile_in_parts(
     """`expectile` of values that come in parts, each with its weights (empty for ones).
 
     `parts` is called for every pass and gives the same parts in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastemf.loss import expectile_in_parts
+    >>> ones = np.empty(0)
+    >>> expectile_in_parts(lambda: [(np.zeros(3), ones), (np.array([8.0]), ones)], omega=0.5)
+    2.0
     """
 
     def mean(around: float | None) -> float:

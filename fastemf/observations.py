@@ -201,8 +201,8 @@ def observe(
     """
     if isinstance(R, Source) and not isinstance(R, Observations):
         raise TypeError(
-            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete and the "
-            "objective and effective_omega of a fit read it block by block"
+            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete "
+            "reads it block by block"
         )
     names = (rows, cols, values)
     where: Where = tables.table_row

@@ -311,6 +311,34 @@ def test_a_store_describes_itself(folder):
             store.open(stored.path, budget=budget)
 
 
+def test_a_labelled_store_gives_a_labelled_fit(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    (rows, cols, values), _ = make()
+    names = {"rows": "client", "cols": "service", "values": "ms"}
+    table = pa.table({"client": [f"c{i}" for i in rows], "service": 7 - cols, "ms": values})
+    expected = quietly(table, **names)
+    built = store.build(table, tmp_path / "store", budget=3000, **names)
+    assert repr(built).endswith("float64, labels>")
+    fit = quietly(store.open(built.path, budget=TINY))
+    assert_equal_fits(fit, expected)
+    assert (fit.row_labels, fit.col_labels) == (expected.row_labels, expected.col_labels)
+    cells = (["c0", "c1"], [7, 6])
+    np.testing.assert_array_equal(fit.predict(*cells), expected.predict(*cells))
+    with pytest.raises(ValueError, match="rows must not be given beside a store"):
+        fastemf.complete(built, 0.2, 2, **names)
+    for name in ("rows.labels.npy", "rows.label_offsets.npy", "cols.labels.npy"):
+        path = built.path / name
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 0xFF]))
+        with pytest.raises(store.StoreError, match=name.replace(".", r"\.")):
+            store.verify(built.path)
+        if name.startswith("rows"):  # what is no longer text
+            with pytest.raises(store.StoreError, match=r"rows\.labels\.npy is damaged"):
+                store.open(built.path)
+        path.write_bytes(content)
+    store.verify(built.path)
+
+
 # --- damage --------------------------------------------------------------------------------
 
 

@@ -193,6 +193,90 @@ def test_pieces_of_the_source_are_as_small_as_the_budget(target, monkeypatch):
     assert max(seen) * store.building.PIECE_BYTES <= 400
 
 
+# --- labels --------------------------------------------------------------------------------
+
+WORDS = np.array(["eu-7", "us-1", "naïve", "", "北", "7"], object)[ROWS]
+DAYS = (np.datetime64("2026-11-16", "D") + 10 * COLS).astype("datetime64[D]")
+HASHES = (2**64 - 1 - ROWS.astype(np.uint64) ** 9).astype(np.uint64)
+LABELS = {
+    "strings and dates": (WORDS, DAYS),
+    "integers": (1000 - 7 * ROWS, COLS * 10**12 - 5),
+    "large and signed": (HASHES, COLS.astype(np.int8) - 3),
+}
+
+
+def assert_labels(built, expected):
+    assert built.row_labels == expected.row_labels
+    assert built.col_labels == expected.col_labels
+    assert_same(built.path, expected)
+
+
+@pytest.mark.parametrize("case", LABELS)
+@pytest.mark.parametrize("budget", [300, 1 << 28])
+def test_labels_are_those_of_the_table_in_memory(tmp_path, target, case, budget):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows, cols = LABELS[case]
+    table = pa.table({"r": pa.array(rows), "c": pa.array(cols), "b": VALUES, "v": WEIGHTS})
+    names = NAMES | {"weights": "v"}
+    expected = observe(table, **names)
+    parquet.write_table(table, tmp_path / "log.parquet", row_group_size=3)
+    for number, source in enumerate(
+        (table, iter(table.to_batches(max_chunksize=2)), tmp_path / "log.parquet")
+    ):
+        path = target.with_name(f"{number}")
+        assert_labels(store.build(source, path, budget=budget, **names), expected)
+    assert store.open(path).info["labels"] == ["r", "c"]
+
+
+def test_categorical_labels(target):
+    pa = pytest.importorskip("pyarrow")
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 2, 1]), ["x", "y", "z", "unused"])
+    table = pa.table({"r": column, "c": [5, 5, 6, 5], "b": [1.0, 2.0, 3.0, 4.0]})
+    built = store.build(iter([table[:2], table[2:]]), target, **NAMES)
+    assert built.row_labels.values.tolist() == ["z", "x", "y"]
+    assert_labels(built, observe(table, **NAMES))
+
+
+@pytest.mark.parametrize("cells", [["12", "-3", "0"], ["12", "007", "12"], ["1", "x", "9" * 20]])
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_labels_of_csv(tmp_path, target, cells, suffix):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"log{suffix}"
+    lines = [f"{cell},NA,{number}.5" for number, cell in enumerate(cells)]
+    text = "\n".join(["r,c,b", *lines]) + "\n"
+    path.write_text(text if suffix == ".csv" else text.replace(",", "\t"))
+    assert_labels(store.build(path, target, **NAMES), observe(path, **NAMES))
+
+
+def test_integers_may_turn_out_unsigned(target):
+    pa = pytest.importorskip("pyarrow")
+    kind = pa.uint64()
+    table = pa.table({"r": pa.array([1, 2**63 + 1, 1], kind), "c": [0, 1, 0], "b": [1.0, 2.0, 3.0]})
+    assert_labels(store.build(table, target, budget=1, **NAMES), observe(table, **NAMES))
+
+
+def test_labels_of_mixed_kinds(target):
+    pa = pytest.importorskip("pyarrow")
+
+    def chunks(*columns):
+        for column in columns:
+            yield pa.table({"r": column, "c": ["x"], "b": [1.0]})
+
+    for columns, match in (
+        ((pa.array([1]), pa.array(["1"])), "column 'r' must hold .* got int64 before and str"),
+        ((pa.array([-1]), pa.array([2**63], pa.uint64())), "got int64 before and uint64"),
+        ((pa.array([1.5]),), "column 'r' must hold integers, strings or dates"),
+    ):
+        with pytest.raises(TypeError, match=match):
+            store.build(chunks(*columns), target, **NAMES)
+    mixed = iter([pa.table({"r": ["a"], "c": ["x"], "b": [1.0]}), (ROWS, COLS, VALUES)])
+    with pytest.raises(ValueError, match="rows names a column of a table, but source has chunks"):
+        store.build(mixed, target, **NAMES)
+    assert_nothing(target.parent)
+
+
 # --- bad input -----------------------------------------------------------------------------
 
 
@@ -315,7 +399,7 @@ def test_nulls_are_named(target):
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"r": [0, 1, None], "c": [0, 1, 1], "b": [1.0, 2.0, 3.0]})
     with pytest.raises(
-        ValueError, match=r"column 'r' of chunk 0 must have no nulls, got 1.*entry 2"
+        ValueError, match=r"column 'r' must have no nulls, got 1 .* entry 2 of chunk 0"
     ):
         store.build(iter([table]), target, **NAMES)
 
