@@ -1,10 +1,12 @@
 """Observations on disk, more than memory holds: build a store once, fit it block by block.
 
 >>> import os, tempfile, fastemf
+>>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R.tocoo()
 >>> path = os.path.join(tempfile.mkdtemp(), "log")
->>> log = fastemf.store.build(([0, 1, 1], [0, 2, 0], [1.5, 2.0, 4.0]), path)
->>> fastemf.complete(path, omega=0.1, k=1).shape
-(2, 3)
+>>> fastemf.store.build((R.row, R.col, R.data), path)
+<Store 60 x 40, 1200 observations, float64>
+>>> fastemf.complete(path, omega=0.1, k=2).shape
+(60, 40)
 """
 
 from __future__ import annotations

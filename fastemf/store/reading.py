@@ -233,13 +233,14 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     Examples
     --------
     >>> import os, tempfile, fastemf
+    >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, random_state=0, density=0.5).R.tocoo()
     >>> path = os.path.join(tempfile.mkdtemp(), "log")
-    >>> _ = fastemf.store.build(([0, 1, 1], [0, 2, 0], [1.5, 2.0, 4.0]), path)
-    >>> log = fastemf.store.open(path)
+    >>> _ = fastemf.store.build((R.row, R.col, R.data), path)
+    >>> log = fastemf.store.open(path, budget=64 * 2**20)
     >>> log.shape, log.size
-    ((2, 3), 3)
-    >>> fastemf.complete(log, omega=0.1, k=1).shape
-    (2, 3)
+    ((60, 40), 1200)
+    >>> fastemf.complete(log, omega=0.1, k=2).shape
+    (60, 40)
     """
     folder = Path(os.path.abspath(path))
     budget = check_integer(budget, "budget", minimum=1)
