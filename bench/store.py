@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=float, default=1e7)
     parser.add_argument("--budget", type=float, default=256e6, help="bytes of the build")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 32])
+    parser.add_argument("--ranks", type=int, nargs="*", default=[8, 32], help="of the fits")
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--folder", help="where there is room; the default is the temporary one")

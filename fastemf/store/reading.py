@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -43,6 +44,7 @@ class StoredSide:
     axis: int
     manifest: Manifest
     budget: int
+    _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
@@ -69,19 +71,22 @@ class StoredSide:
         ranges = list(pairwise(self.cuts().tolist()))
         longest = max(int(self.indptr[last] - self.indptr[first]) for first, last in ranges)
         rooms = [self._room(longest) for _ in range(min(2, len(ranges)))]
-        with ThreadPoolExecutor(1, "fastemf-read") as reader:
+        try:
+            with ThreadPoolExecutor(1, "fastemf-read") as reader:
 
-            def ahead(number: int) -> Any:
-                first, last = ranges[number]
-                pointers = self.indptr[first : last + 1]
-                return reader.submit(self._block, first, pointers, rooms[number % 2])
+                def ahead(number: int) -> Any:
+                    first, last = ranges[number]
+                    pointers = self.indptr[first : last + 1]
+                    return reader.submit(self._block, first, pointers, rooms[number % 2])
 
-            coming = ahead(0)
-            for number, (first, _) in enumerate(ranges):
-                block = coming.result()
-                if number + 1 < len(ranges):
-                    coming = ahead(number + 1)
-                yield first, block
+                coming = ahead(0)
+                for number, (first, _) in enumerate(ranges):
+                    block = coming.result()
+                    if number + 1 < len(ranges):
+                        coming = ahead(number + 1)
+                    yield first, block
+        finally:
+            self._spare.extend(rooms)
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """All values and weights in order, in the pieces of `fastemf.entries.parts`."""
@@ -131,8 +136,8 @@ class StoredSide:
         columns = {part: self._read(part, at, count, room[part][:count]) for part in room}
         weights = columns.get("weights", columns["values"][:0])
         indices, n = columns["indices"], self.manifest.shape[1 - self.axis]
-        if count and not (indices.min() >= 0 and indices.max() < n):
-            # A kernel that follows a wrong index reads foreign memory.
+        # A kernel that follows a wrong index reads foreign memory. Negative ones are large here.
+        if count and indices.view(f"u{indices.itemsize}").max() >= n:
             name = self.folder / f"{SIDES[self.axis]}.indices.npy"
             raise StoreError(f"{name} is damaged: an index is not below {n}")
         return Side(
@@ -141,6 +146,11 @@ class StoredSide:
         )  # fmt: skip
 
     def _room(self, length: int) -> Room:
+        """Memory for that many entries, of an earlier pass if it is large enough."""
+        with suppress(IndexError):
+            spare = self._spare.pop()
+            if spare["values"].size >= length:
+                return spare
         kinds = {"indices": self.manifest.index_dtype, "values": self.dtype}
         if self.manifest.weighted:
             kinds["weights"] = self.dtype
@@ -245,7 +255,8 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     folder = Path(os.path.abspath(path))
     budget = check_integer(budget, "budget", minimum=1)
     manifest = Manifest.read(folder)
-    sides = [StoredSide(folder, axis, manifest, budget) for axis in (0, 1)]
+    rooms: list[Room] = []
+    sides = [StoredSide(folder, axis, manifest, budget, rooms) for axis in (0, 1)]
     for side in sides:
         pointers = side.indptr
         right = pointers[0] == 0 and pointers[-1] == side.size and (np.diff(pointers) >= 0).all()
