@@ -271,10 +271,9 @@ def _chunks(column: Any) -> list[Any]:
 def joined(column: Any) -> NDArray[Any]:
     """Numbers of an Arrow column without nulls; one chunk's are not copied."""
     parts = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
-    if len(parts) == 1:
-        return np.asarray(parts[0])
-    empty = np.empty(0, column.type.to_pandas_dtype())
-    return np.concatenate(parts) if parts else empty
+    if not parts:
+        return np.empty(0, column.type.to_pandas_dtype())
+    return np.asarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
 
 def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:

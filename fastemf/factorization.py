@@ -141,6 +141,11 @@ class Factorization:
         >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
         >>> fit.predict([0, 2], [2, 1]).round(6).tolist()
         [3.0, 6.0]
+        >>> import pandas as pd
+        >>> table = pd.DataFrame(R, index=["eu", "us", "asia"], columns=["buy", "find", "pay"])
+        >>> fit = fastemf.complete(table, omega=0.5, k=1, reg=0)
+        >>> fit.predict(["eu", "mars"], "pay", unknown="nan").round(6).tolist()
+        [3.0, nan]
         """
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", ("error", "nan"))
@@ -296,7 +301,8 @@ class Factorization:
 
         On the training data this is the objective of the last accepted record. All
         parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
-        columns that the fit's labels came from.
+        columns that the fit's labels came from. A table and triplets are placed by those
+        labels, a matrix without labels is in the fit's order.
 
         Examples
         --------

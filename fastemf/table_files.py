@@ -7,11 +7,13 @@ files have types of their own.
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -138,10 +140,10 @@ def _extension(path: Path, formats: tuple[str, ...]) -> str:
 
 
 def _csv_of(table: Any, delimiter: str) -> bytes:
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     out = io.BytesIO()
-    csv.write_csv(table, out, csv.WriteOptions(delimiter=delimiter))
+    arrow_csv.write_csv(table, out, arrow_csv.WriteOptions(delimiter=delimiter))
     return out.getvalue()
 
 
@@ -153,15 +155,15 @@ def _read_csv(
     numbers: Sequence[Any],
 ) -> FromFile:
     pa = arrow()
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
-    parse = csv.ParseOptions(delimiter=delimiter)
+    parse = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     try:
         with opened() as file:
-            present = csv.open_csv(file, parse_options=parse).schema.names
+            present = arrow_csv.open_csv(file, parse_options=parse).schema.names
         check_names([*labels, *numbers], present, name)
         wanted = list(dict.fromkeys([*labels, *numbers]))
-        convert = csv.ConvertOptions(
+        convert = arrow_csv.ConvertOptions(
             include_columns=wanted,
             column_types=dict.fromkeys(wanted, pa.string()),
             null_values=[""],
@@ -169,7 +171,7 @@ def _read_csv(
             quoted_strings_can_be_null=False,
         )
         with opened() as file:
-            table = csv.read_csv(file, parse_options=parse, convert_options=convert)
+            table = arrow_csv.read_csv(file, parse_options=parse, convert_options=convert)
     except pa.ArrowInvalid as error:
         reason = "it is empty" if "Empty CSV" in str(error) else str(error)
         raise ValueError(f"{name}: expected a table: {reason}") from None
@@ -177,23 +179,19 @@ def _read_csv(
         raise ValueError(f"{name}: expected lines after the header, got none")
 
     def where(at: int) -> str:
-        return f"line {_line(opened, at)} of {name}"
+        return f"line {_line(opened, delimiter, at)} of {name}"
 
     columns = {label: _label_column(table.column(label)) for label in labels}
     columns |= {number: _number_column(table.column(number), number, where) for number in numbers}
     return FromFile(pa.table(columns), where)
 
 
-def _line(opened: Callable[[], IO[bytes]], at: int) -> int:
-    """Line of a file, from 1, on which row `at` of its table is: empty ones are no rows."""
-    left = at + 1  # rows before it, and the header
-    with opened() as file:
-        for number, line in enumerate(file, 1):
-            if line.strip(b"\r\n"):
-                if left == 0:
-                    return number
-                left -= 1
-    raise AssertionError("a row that is in the table is in the file")
+def _line(opened: Callable[[], IO[bytes]], delimiter: str, at: int) -> int:
+    """Line of a file, from 1, on which row `at` of its table ends: empty lines are no rows."""
+    with io.TextIOWrapper(opened(), "utf-8", newline="") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        ends = (reader.line_num for row in reader if row)  # of the header, then of each row
+        return next(islice(ends, at + 1, None))
 
 
 def _label_column(column: Any) -> Any:
