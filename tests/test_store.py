@@ -312,6 +312,14 @@ def test_a_store_describes_itself(folder):
             store.open(stored.path, budget=budget)
 
 
+def test_a_store_is_sent_as_its_address(folder):
+    stored = store.open(folder / name_of(np.float32, True), budget=TINY)
+    fit = quietly(stored)
+    sent = pickle.dumps(stored)
+    assert len(sent) < 1000
+    assert_equal_fits(quietly(pickle.loads(sent)), fit)
+
+
 def test_a_labelled_store_gives_a_labelled_fit(tmp_path):
     pa = pytest.importorskip("pyarrow")
     (rows, cols, values), _ = make()

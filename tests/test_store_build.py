@@ -244,7 +244,7 @@ def test_categorical_labels(target):
 def test_labels_of_csv(tmp_path, target, cells, suffix):
     pytest.importorskip("pyarrow")
     path = tmp_path / f"log{suffix}"
-    lines = [f"{cell},NA,{number}.5" for number, cell in enumerate(cells)]
+    lines = [f'{cell},"N\nA",{number}.5' for number, cell in enumerate(cells)]
     text = "\n".join(["r,c,b", *lines]) + "\n"
     path.write_text(text if suffix == ".csv" else text.replace(",", "\t"))
     assert_labels(store.build(path, target, **NAMES), observe(path, **NAMES))

@@ -304,7 +304,7 @@ def _read_csv(paths: list[Path], names: Names, wanted: list[str], length: int) -
     )
     options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
     for path in paths:
-        parse = csv.ParseOptions(delimiter=DELIMITERS[_text_suffix(path)])
+        parse = csv.ParseOptions(delimiter=DELIMITERS[_text_suffix(path)], newlines_in_values=True)
         done = 0
         try:
             with csv.open_csv(

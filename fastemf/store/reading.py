@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -207,6 +207,9 @@ class Store(Source):
         more = ", weights" if self.by_row.manifest.weighted else ""
         more += "" if self.row_labels is None else ", labels"
         return f"<Store {m} x {n}, {self.size} observations, {self.dtype}{more}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(open_store, budget=self.budget), (self.path,)
 
     @property
     def info(self) -> dict[str, Any]:
