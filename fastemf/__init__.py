@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastemf import metrics as metrics
     from fastemf import operators as operators
     from fastemf import plot as plot
+    from fastemf import store as store
     from fastemf.checkpoint import CheckpointError as CheckpointError
     from fastemf.completion import complete as complete
     from fastemf.coverage import Calibration as Calibration
@@ -70,7 +71,7 @@ _HOME = {
     "ExpectileFactorization": "estimators",
     "ExpectilePairRegressor": "estimators",
 }
-_MODULES = ("datasets", "loss", "metrics", "operators", "plot")
+_MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 
 # Left out of __all__: a star import must not need scikit-learn.
 _ESTIMATORS = [name for name, home in _HOME.items() if home == "estimators"]

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from fastemf.observations import Observations, observe
+from fastemf.observations import Observations, Source, observe
 from fastemf.validation import check_choice, check_integer, check_number, check_rng
 
 __all__ = ["Split", "cells", "folds", "held_out", "hold_out", "split"]
@@ -98,11 +98,11 @@ def cells(
 
 
 def hold_out(
-    observed: Observations,
+    observed: Source,
     validation: Any,
     rng: np.random.Generator,
     columns: tuple[Any, Any, Any] = (None, None, None),
-) -> tuple[Observations, Observations]:
+) -> tuple[Source, Observations]:
     """What to fit, and what to judge by: a share of the cells observed, or entries given.
 
     Entries are placed by the labels of what is observed, where it has some; `columns` are the
@@ -126,6 +126,11 @@ def hold_out(
     if not 0 < check_number(validation, "validation") < 1:
         raise ValueError(
             f"validation must be a share in (0, 1) of the cells, or entries, got {validation!r}"
+        )
+    if not isinstance(observed, Observations):
+        raise TypeError(
+            "validation must be entries where R is a store: what is on disk is fitted as it is, "
+            f"got the share {validation!r}"
         )
     mask = held_out(observed, float(validation), rng, "validation")
     return observed.subset(~mask), observed.subset(mask)

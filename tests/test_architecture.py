@@ -33,6 +33,7 @@ ALLOWED = {
     "__init__": None,  # lazy: every name is looked up when it is used
     "__main__": {"cli"},
     "alternation": {"records", "ridge"},
+    "blocks": {"kernels", "observations", "threads"},
     "checkpoint": {"alternation", "records", "ridge", "whole_file"},
     "cli": {"__init__", *(f"commands.{name}" for name in COMMANDS)},
     **{f"commands.{name}": imports for name, imports in COMMANDS.items()},
@@ -42,9 +43,8 @@ ALLOWED = {
     "commands.output": {"table_files", "whole_file"},
     "columns": set(),
     "completion": {
-        "checkpoint",
-        "factorization", "hold_out", "initialise", "loss", "observations", "fitting",
-        "records", "ridge", "sweep", "threads", "validation", "warn",
+        "checkpoint", "factorization", "fitting", "hold_out", "initialise", "observations",
+        "records", "ridge", "store.__init__", "sweep", "threads", "validation", "warn",
     },
     "coverage": {
         "factorization", "hold_out", "levels", "metrics", "observations", "threads", "validation",
@@ -52,7 +52,7 @@ ALLOWED = {
     },
     "datasets": {"hold_out", "latency_log", "matrix_files", "validation", "warn"},
     "demo": {"completion", "datasets", "loss", "metrics"},
-    "entries": {"validation", "warn"},
+    "entries": {"validation", "value_check", "warn"},
     "entry_kernels": {"jit"},
     "estimators": {
         "completion", "factorization", "loss", "metrics", "observations", "threads", "validation",
@@ -97,8 +97,8 @@ ALLOWED = {
     "hold_out": {"observations", "validation"},
     "fitting": {"alternation", "checkpoint", "progress", "records", "ridge", "warn"},
     "initialise": {
-        "factorization", "kernels", "labels", "observations", "operators", "records", "ridge",
-        "sweep", "threads", "validation",
+        "blocks", "entries", "factorization", "kernels", "labels", "observations", "operators",
+        "records", "ridge", "sweep", "threads", "validation",
     },
     "jit": set(),
     "kernels": {"jit"},
@@ -115,7 +115,7 @@ ALLOWED = {
     "models": {"factorization", "levels", "model_file"},
     "model_file": {"label_arrays", "labels", "records", "whole_file"},
     "observations": {
-        "columns", "entries", "entry_kernels", "labels", "table_files", "tables", "threads",
+        "columns", "entries", "entry_kernels", "labels", "loss", "table_files", "tables", "threads",
     },
     "operator_kernels": {"jit"},
     "operators": {"operator_kernels", "threads", "validation"},
@@ -136,11 +136,31 @@ ALLOWED = {
     },
     "similarity": {"ranking", "threads"},
     "summary": {"entries", "loss", "observations"},
-    "sweep": {"kernels", "observations", "records", "threads"},
+    "store.__init__": {"store.building", "store.manifest", "store.reading"},
+    "store.building": {
+        "entries", "entry_kernels", "label_arrays", "labels", "observations", "store.chunks",
+        "store.files", "store.manifest", "store.reading", "store.spill", "store.workplace",
+        "threads", "validation",
+    },
+    "store.chunks": {"columns", "table_files", "tables", "validation"},
+    "store.files": set(),
+    "store.label_index": {"columns", "labels", "table_files"},
+    "store.manifest": {"store.files"},
+    "store.reading": {
+        "entries", "label_arrays", "labels", "observations", "store.files", "store.manifest",
+        "validation",
+    },
+    "store.spill": {
+        "labels", "store.chunks", "store.files", "store.label_index", "store.workplace",
+        "validation", "value_check",
+    },
+    "store.workplace": {"store.files", "warn"},
+    "sweep": {"blocks", "kernels", "observations", "records", "threads"},
     "table_files": {"columns", "tables", "whole_file"},
     "tables": {"columns", "entries", "labels", "validation"},
     "threads": {"validation"},
     "validation": set(),
+    "value_check": {"warn"},
     "warn": set(),
     "whole_file": set(),
 }  # fmt: skip
