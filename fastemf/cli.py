@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastemf import __version__
-from fastemf.commands import demo, fit, info, levels, predict, rank, reproduce, select
+from fastemf.commands import demo, fit, info, levels, predict, rank, reproduce, select, store
 
 __all__ = ["main"]
 
-COMMANDS = (fit, predict, rank, select, levels, info, demo, reproduce)
+COMMANDS = (fit, predict, rank, select, levels, info, store, demo, reproduce)
 
 # What bad input, bad files and missing parts raise. Anything else is a mistake of ours, and its
 # traceback is wanted.

@@ -14,11 +14,10 @@ from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
 from fastemf.hold_out import hold_out
 from fastemf.initialise import starting_factors
-from fastemf.observations import Source, observe
+from fastemf.observations import Source
 from fastemf.records import SweepRecord
 from fastemf.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
-from fastemf.store import Store
-from fastemf.store import open as open_store
+from fastemf.sources import source_of
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads
 from fastemf.validation import (
@@ -252,7 +251,7 @@ def complete(
     if check_flag(resume, "resume") and checkpoint is None:
         raise ValueError("resume=True needs checkpoint, the file to go on from")
 
-    observations = _source(R, weights, shape, (rows, cols, values), n_threads)
+    observations = source_of(R, weights, shape, (rows, cols, values), n_threads)
     held_out = None
     if validation is not None:
         observations, held_out = hold_out(observations, validation, rng, (rows, cols, values))
@@ -330,24 +329,6 @@ def _check_patience(patience: Any, validation: Any) -> int:
     if validation is None:
         raise ValueError(f"patience needs validation, got patience={patience!r} without it")
     return check_integer(patience, "patience", minimum=1)
-
-
-def _source(
-    R: Any, weights: Any, shape: Any, names: tuple[Any, Any, Any], n_threads: int
-) -> Source:
-    rows, cols, values = names
-    if isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
-        R = open_store(R)
-    if not isinstance(R, Store):
-        return observe(
-            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values,
-            n_threads=n_threads,
-        )  # fmt: skip
-    given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
-    for name, value in given.items():
-        if value is not None:
-            raise ValueError(f"{name} must not be given beside a store, which has its own")
-    return R
 
 
 def _noise_ridge(

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from fastemf import model_file
 from fastemf.completion import complete
 from fastemf.factorization import Factorization
-from fastemf.observations import Observations, observe
+from fastemf.observations import Source
+from fastemf.sources import source_of
 from fastemf.threads import count_threads
 from fastemf.validation import check_level, check_levels, check_rng
 from fastemf.warn import ConvergenceWarning, PassedOnOnce, warn
@@ -273,10 +274,7 @@ def complete_levels(
     """
     wanted = check_levels(omegas)
     rng = check_rng(random_state)
-    observations = observe(
-        R, rows=rows, cols=cols, values=values, weights=weights, shape=shape,
-        n_threads=count_threads(n_jobs),
-    )  # fmt: skip
+    observations = source_of(R, weights, shape, (rows, cols, values), count_threads(n_jobs))
     settings = {
         "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
         "random_state": rng, "n_jobs": n_jobs, "progress": progress,
@@ -299,7 +297,7 @@ def complete_levels(
 
 def fit_near(
     neighbour: Factorization | None,
-    observations: Observations,
+    observations: Source,
     omega: float,
     k: int,
     settings: dict[str, Any],
@@ -311,14 +309,15 @@ def fit_near(
     return complete(observations, omega, k, init=neighbour, anneal=False, **settings)
 
 
-def _tail_is_right(observations: Observations) -> bool:
+def _tail_is_right(observations: Source) -> bool:
     """The sign of the values' third central moment."""
-    side = observations.by_row
-    v = side.weights.astype(np.float64) if side.weights.size else None
-    values = side.values.astype(np.float64)
-    values -= np.average(values, weights=v)
-    values /= max(np.abs(values).max(), np.finfo(np.float64).tiny)  # or a cube may overflow
-    return bool(np.average(values**3, weights=v) >= 0)
+    mean = observations.expectile(0.5)
+    spread = observations.rms(mean) or 1.0  # in whose unit a cube cannot overflow
+    total = 0.0
+    for values, v in observations.by_row.stretches():
+        cubes = ((values.astype(np.float64) - mean) / spread) ** 3
+        total += float(np.sum(cubes * v if v.size else cubes))
+    return total >= 0
 
 
 def _sorted(predictions: list[NDArray[Any]]) -> NDArray[Any]:

@@ -26,6 +26,7 @@ COMMANDS = {
     "rank": {*SHARED, "__init__", "commands.label_text", "commands.output", "table_files"},
     "reproduce": {*SHARED, "experiments.reproduce"},
     "select": {*SHARED, "selection"},
+    "store": {*SHARED, "store.__init__"},
 }
 
 # Which module may import which. Imports point one way, along the way of the data.
@@ -44,7 +45,7 @@ ALLOWED = {
     "columns": set(),
     "completion": {
         "checkpoint", "factorization", "fitting", "hold_out", "initialise", "observations",
-        "records", "ridge", "store.__init__", "sweep", "threads", "validation", "warn",
+        "records", "ridge", "sources", "sweep", "threads", "validation", "warn",
     },
     "coverage": {
         "factorization", "hold_out", "levels", "metrics", "observations", "threads", "validation",
@@ -106,8 +107,8 @@ ALLOWED = {
     "labels": {"columns"},
     "latency_log": {"validation"},
     "levels": {
-        "completion", "factorization", "model_file", "observations", "threads", "validation",
-        "warn",
+        "completion", "factorization", "model_file", "observations", "sources", "threads",
+        "validation", "warn",
     },
     "loss": set(),
     "matrix_files": set(),
@@ -136,6 +137,7 @@ ALLOWED = {
     },
     "similarity": {"ranking", "threads"},
     "summary": {"entries", "loss", "observations"},
+    "sources": {"observations", "store.__init__"},
     "store.__init__": {"store.building", "store.manifest", "store.reading"},
     "store.building": {
         "entries", "entry_kernels", "label_arrays", "labels", "observations", "store.chunks",

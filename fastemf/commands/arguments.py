@@ -22,7 +22,7 @@ __all__ = [
     "source_of",
 ]
 
-FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending"
+FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending, or a store"
 
 
 def add_data(parser: argparse.ArgumentParser, name: str = "data") -> None:
@@ -113,12 +113,12 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
 
     path = getattr(args, name)
     source = source_of(path)
-    present = column_names(source())
+    present = None if Path(path).is_dir() else column_names(source())
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]
     if present is None:
         if len(missing) < 3 or args.weights is not None:
-            raise ValueError(f"{path} is a matrix: it has no columns to name")
+            raise ValueError(f"{path} is not a table: it has no columns to name")
         return {"R": path}
     columns = list(options.values())
     if missing:
