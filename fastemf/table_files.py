@@ -140,11 +140,14 @@ def write(target: Any, columns: Mapping[str, Any]) -> None:
 
 def _existing(source: Any) -> tuple[Path, str]:
     path = Path(source)
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path}: expected a file, got a folder; only fastemf.complete and complete_levels "
+            "read a store"
+        )
     extension = _extension(path, FORMATS)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    if path.is_dir():
-        raise IsADirectoryError(f"{path}: expected a file, got a folder")
     return path, extension
 
 

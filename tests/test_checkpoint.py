@@ -76,6 +76,25 @@ def test_more_sweeps_may_be_asked_for(tmp_path):
         same_bits(longer, fastemf.complete(R, 0.2, 2, max_iter=12, **settings))
 
 
+def test_a_fit_from_a_store_goes_on(tmp_path):
+    coo = R.tocoo()
+    data = fastemf.store.build((coo.row, coo.col, coo.data), tmp_path / "store")
+    kept = {"checkpoint": tmp_path / "state.npz", "checkpoint_every": 2}
+
+    def kill(record):
+        if record.sweep == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        fastemf.complete(data, 0.2, 2, callback=kill, **kept)
+    again = fastemf.complete(tmp_path / "store", 0.2, 2, resume=True, **kept)
+    same_bits(again, fastemf.complete(R, 0.2, 2))
+    (tmp_path / "other").mkdir()
+    other = fastemf.store.build((coo.row, coo.col, 2 * coo.data), tmp_path / "other" / "store")
+    with pytest.raises(fastemf.CheckpointError, match="of other data"):
+        fastemf.complete(other, 0.2, 2, resume=True, **kept)
+
+
 def test_an_old_checkpoint_is_neither_used_nor_lost_by_accident(tmp_path):
     path = tmp_path / "state.npz"
     fastemf.complete(R, 0.2, 2, checkpoint=path)
