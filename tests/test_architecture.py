@@ -26,7 +26,7 @@ COMMANDS = {
     "rank": {*SHARED, "__init__", "commands.label_text", "commands.output", "table_files"},
     "reproduce": {*SHARED, "experiments.reproduce"},
     "select": {*SHARED, "selection"},
-    "store": {*SHARED, "store.__init__"},
+    "store": {*SHARED, "__init__"},
 }
 
 # Which module may import which. Imports point one way, along the way of the data.
