@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 import numpy as np
@@ -17,9 +16,8 @@ __all__ = ["run"]
 LEVELS = (0.1, 0.5, 0.9)
 
 
-def run(size: int, density: float, rank: int, seed: int) -> str:
+def run(size: int, density: float, rank: int, seed: int, *, progress: bool = False) -> str:
     """Generate, fit, and return the table to print."""
-    print("loading the kernels (compiled on the first run: half a minute)", file=sys.stderr)
     complete(np.eye(3) + 1, 0.5, 1, intercepts=True)
     data = make_skewed(size, size, rank=rank, density=density, random_state=seed)
     missing = np.ones((size, size), bool)
@@ -36,7 +34,7 @@ def run(size: int, density: float, rank: int, seed: int) -> str:
     ]
     for omega in LEVELS:
         began = time.perf_counter()
-        fit = complete(data.R, omega, rank, intercepts=True, progress=True)
+        fit = complete(data.R, omega, rank, intercepts=True, progress=progress)
         seconds = time.perf_counter() - began
         predicted = fit.predict(rows, cols)
         error = relative_errors(truth, predicted).values

@@ -21,7 +21,7 @@ from fastemf.columns import Where
 from fastemf.tables import arrow, check_names, table_row
 from fastemf.whole_file import replacing
 
-__all__ = ["FORMATS", "FromFile", "column_names", "is_source", "read", "write"]
+__all__ = ["FORMATS", "FromFile", "check_writable", "column_names", "is_source", "read", "write"]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*DELIMITERS, ".parquet")
@@ -121,7 +121,8 @@ def write(target: Any, columns: Mapping[str, Any]) -> None:
     """
     table = arrow().table(dict(columns))
     if not isinstance(target, (str, os.PathLike)) or target == "-":
-        file: Any = sys.stdout if isinstance(target, str) else target
+        stdout = getattr(sys.stdout, "buffer", sys.stdout)  # UTF-8 whatever a terminal speaks
+        file: Any = stdout if isinstance(target, str) else target
         text = _csv_of(table, ",")
         if isinstance(file, io.TextIOBase):
             file.write(text.decode())
@@ -136,6 +137,11 @@ def write(target: Any, columns: Mapping[str, Any]) -> None:
             from pyarrow import parquet
 
             parquet.write_table(table, whole)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse a name that no table can be written to, before there is one."""
+    _extension(Path(path), TABLES)
 
 
 def _existing(source: Any) -> tuple[Path, str]:

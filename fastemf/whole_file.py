@@ -21,6 +21,8 @@ def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO
     target = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if target.is_dir():
         raise IsADirectoryError(f"cannot save {what} to {os.fspath(path)}: it is a folder")
+    if target.exists() and not target.is_file():
+        raise OSError(f"cannot save {what} to {os.fspath(path)}: it is not a regular file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot save {what} to {os.fspath(path)}: there is no such folder")
     handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
@@ -31,8 +33,10 @@ def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO
             os.fsync(file.fileno())
         os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, target)
-    except BaseException:
+    except BaseException as error:
         Path(partial).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno and error.filename is None:  # a full disk
+            error.filename = os.fspath(path)
         raise
 
 

@@ -19,13 +19,20 @@ KERNELS = ["kernels", "entry_kernels", "operator_kernels"]
 SHARED = {"commands.arguments"}
 COMMANDS = {
     "demo": {*SHARED, "demo", "latency_log", "table_files"},
-    "fit": {*SHARED, "commands.info", "completion", "coverage"},
-    "info": {*SHARED, "__init__"},
-    "levels": {*SHARED, "commands.info", "levels"},
+    "fit": {*SHARED, "commands.info", "commands.output", "completion", "coverage"},
+    "info": {*SHARED, "__init__", "commands.output"},
+    "levels": {*SHARED, "commands.info", "commands.output", "levels"},
     "predict": {*SHARED, "__init__", "commands.label_text", "commands.output", "table_files"},
-    "rank": {*SHARED, "__init__", "commands.label_text", "commands.output", "table_files"},
+    "rank": {
+        *SHARED,
+        "__init__",
+        "commands.label_text",
+        "commands.output",
+        "commands.predict",
+        "table_files",
+    },
     "reproduce": {*SHARED, "experiments.reproduce"},
-    "select": {*SHARED, "selection"},
+    "select": {*SHARED, "commands.output", "selection", "whole_file"},
     "store": {*SHARED, "__init__"},
 }
 
@@ -40,7 +47,7 @@ ALLOWED = {
     **{f"commands.{name}": imports for name, imports in COMMANDS.items()},
     "commands.__init__": set(),
     "commands.arguments": {"table_files"},
-    "commands.label_text": set(),
+    "commands.label_text": {"labels"},
     "commands.output": {"table_files", "whole_file"},
     "columns": set(),
     "completion": {

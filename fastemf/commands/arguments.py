@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,9 @@ __all__ = [
     "add_fit",
     "add_json",
     "add_out",
+    "add_out_table",
     "check_free",
+    "check_free_table",
     "fit_options",
     "number_or_auto",
     "read_data",
@@ -29,29 +32,43 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data") -> None:
     """The observations: a file and the names of its columns."""
     parser.add_argument(name, help=f"observations: {FORMATS}; - reads CSV from standard input")
     group = parser.add_argument_group(
-        "columns", "of a table; by default its three columns are rows, columns and values"
+        "columns of a table",
+        "Each line is one observation: who, of what, how much. Columns named by --rows and --cols "
+        "become the rows and columns of the matrix. Not needed for a table of three columns in "
+        "this order, --weights apart.",
     )
-    group.add_argument("--rows", metavar="NAME", help="column with the label of the row")
-    group.add_argument("--cols", metavar="NAME", help="column with the label of the column")
-    group.add_argument("--values", metavar="NAME", help="column with the value observed")
-    group.add_argument("--weights", metavar="NAME", help="column with positive weights")
+    group.add_argument("--rows", metavar="NAME", help="column with what is a row, such as clients")
+    group.add_argument(
+        "--cols", metavar="NAME", help="column with what is a column, such as services"
+    )
+    group.add_argument("--values", metavar="NAME", help="column with the numbers observed")
+    group.add_argument(
+        "--weights", metavar="NAME", help="column with positive weights (default: all weigh 1)"
+    )
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
     """What `fastemf.complete` can be told from a shell, but level, rank and ridge."""
-    group = parser.add_argument_group("fit")
+    group = parser.add_argument_group("how to fit")
     group.add_argument(
         "--no-intercepts", dest="intercepts", action="store_false",
-        help="the product of the factors alone, as in the paper and by default in Python; here "
-        "mu + row + column intercepts are added, which predict better",
+        help="predict by the product of the factors alone, as in the paper and by default in "
+        "Python, without a constant, one per row and one per column beside it",
     )  # fmt: skip
-    group.add_argument("--max-iter", type=int, default=100, help="most sweeps (default 100)")
+    group.add_argument(
+        "--max-iter", type=int, default=100, metavar="N", help="most sweeps (default 100)"
+    )
     group.add_argument(
         "--tol", type=float, default=1e-5,
         help="stop when a sweep lowers the objective by less than this share (default 1e-5)",
     )  # fmt: skip
-    group.add_argument("--seed", type=int, default=0, help="of the start (default 0)")
-    group.add_argument("--jobs", type=int, default=-1, help="threads (default: all cores)")
+    group.add_argument(
+        "--seed", type=int, default=0, help="of all that is random (default 0): same seed, same fit"
+    )
+    group.add_argument(
+        "--jobs", type=int, default=-1, metavar="N",
+        help="threads (default: all cores); the fit does not depend on them",
+    )  # fmt: skip
 
 
 def fit_options(args: argparse.Namespace) -> dict[str, Any]:
@@ -68,9 +85,16 @@ def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool) -> No
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 
+def add_out_table(parser: argparse.ArgumentParser) -> None:
+    """Where a table goes."""
+    what = "CSV, TSV or Parquet file to write, by its ending (default: CSV to standard output)"
+    add_out(parser, what, required=False)
+    parser.add_argument("--json", action="store_true", help="write JSON instead, one object a line")
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Output for programs."""
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def number_or_auto(text: str) -> float | str:
@@ -82,15 +106,35 @@ def number_or_auto(text: str) -> float | str:
 
 
 def check_free(path: str | None, force: bool, option: str = "--out") -> None:
-    """Before any work: a result must not land on something that is there."""
-    if path is None or path == "-":
+    """Before any work: a result must have a place, and not land on something that is there."""
+    if path is None:
         return
+    if path == "-":
+        raise ValueError(f"{option} must be a file, got - for standard output")
+    folder = Path(path).absolute().parent
     if Path(path).is_dir():
         raise IsADirectoryError(f"{option} {path} is a folder")
+    if Path(path).exists() and not Path(path).is_file():
+        raise OSError(f"{option} {path} is not a regular file")
     if Path(path).exists() and not force:
         raise FileExistsError(f"{option} {path} exists; --force replaces it")
-    if not Path(path).absolute().parent.is_dir():
+    if not folder.is_dir():
         raise FileNotFoundError(f"{option} {path}: there is no such folder")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{option} {path}: its folder cannot be written to")
+
+
+def check_free_table(path: str | None, force: bool, *, as_json: bool = False) -> None:
+    """The same for a table, whose ending is its format; standard output is always free."""
+    if path is None or path == "-":
+        return
+    check_free(path, force)
+    from fastemf.table_files import check_writable
+
+    if not as_json:
+        check_writable(path)
+    elif not path.lower().endswith(".json"):
+        raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
 def source_of(path: str) -> Callable[[], Any]:
@@ -122,6 +166,7 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
         return {"R": path}
     columns = list(options.values())
     if missing:
+        present = [name for name in present if name != args.weights]
         if len(missing) < 3 or len(present) != 3:
             raise ValueError(
                 f"name the columns of {path} with {', '.join(missing)}; "
@@ -135,5 +180,8 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
 
 
 def show_progress() -> bool:
-    """Bars are for people."""
-    return sys.stderr.isatty()
+    """Whether there is someone to watch a fit; who is then told what it begins with."""
+    watched = sys.stderr.isatty()
+    if watched:
+        print("loading the kernels (compiled on the first run: half a minute)", file=sys.stderr)
+    return watched

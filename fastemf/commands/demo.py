@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out, check_free
+from fastemf.commands.arguments import add_out, check_free_table, show_progress
 
 __all__ = ["add", "run"]
 
@@ -14,16 +14,18 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser = commands.add_parser(
         "demo",
-        help="fit a generated skewed matrix at three levels and compare",
+        help="show three levels on generated data, or write a table to try the others on",
         description="Generate the paper's skewed matrix, fit three expectile levels to a sample "
         "of its cells, and show how each does on the cells it has not seen. With --out: write a "
         "generated log of response times instead, to try the other commands on.",
     )
-    parser.add_argument("--size", type=int, default=1000, help="rows and columns (default 1000)")
-    parser.add_argument("--density", type=float, default=0.1, help="share observed (default 0.1)")
-    parser.add_argument("--rank", type=int, default=10, help="rank k (default 10)")
+    matrix = parser.add_argument_group("matrix")
+    matrix.add_argument("--size", type=int, default=1000, help="rows and columns (default 1000)")
+    matrix.add_argument("--density", type=float, default=0.1, help="share observed (default 0.1)")
+    matrix.add_argument("-k", "--rank", type=int, default=10, metavar="K", help="rank (default 10)")
     parser.add_argument("--seed", type=int, default=0, help="random seed (default 0)")
-    add_out(parser, "write a table of (client, service, ms) here, fit nothing", required=False)
+    what = "write 5,000 lines of client, service and ms (CSV, TSV or Parquet), and fit nothing"
+    add_out(parser, what, required=False)
     parser.set_defaults(run=run)
 
 
@@ -32,9 +34,9 @@ def run(args: argparse.Namespace) -> None:
     if args.out is None:
         from fastemf.demo import run as compare
 
-        print(compare(args.size, args.density, args.rank, args.seed))
+        print(compare(args.size, args.density, args.rank, args.seed, progress=show_progress()))
         return
-    check_free(args.out, args.force)
+    check_free_table(args.out, args.force)
     from fastemf.latency_log import make_latencies
     from fastemf.table_files import write
 

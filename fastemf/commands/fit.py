@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from fastemf.commands.arguments import (
@@ -16,6 +15,7 @@ from fastemf.commands.arguments import (
     number_or_auto,
     read_data,
 )
+from fastemf.commands.output import as_json
 
 __all__ = ["add", "run"]
 
@@ -25,25 +25,29 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "fit",
         help="fit one level to a file of observations, write a model",
-        description="Fit a low-rank model of one expectile level to the observations in a file. "
-        "Row and column intercepts are on (in Python they are off by default).",
+        description="Fit a low-rank model of one expectile level to the observations in a file, "
+        "write it to another, and say what came of it. Ask it with fastemf predict and rank.",
     )
     add_data(parser)
     level = parser.add_mutually_exclusive_group()
     level.add_argument(
         "--omega", type=float, default=0.5,
-        help="expectile level in (0, 1): low for typical values, high for the tail; not a "
-        "quantile (default 0.5, the mean)",
+        help="expectile level in (0, 1): 0.5 for the mean (default), high for the upper tail, low "
+        "for the lower end; it is not a quantile",
     )  # fmt: skip
     level.add_argument(
         "--coverage", type=float, metavar="SHARE",
-        help="instead of a level: find the one whose fit leaves this share of held-out values "
-        "below, such as 0.95",
+        help="instead of a level: the one that has this share of the values at or below the fit, "
+        "such as 0.95, found on a fifth of the cells that is held out",
     )  # fmt: skip
-    parser.add_argument("-k", "--rank", type=int, default=5, help="rank (default 5)")
     parser.add_argument(
-        "--reg", type=number_or_auto, default="auto", help='ridge: "auto" (default) or a number'
-    )
+        "-k", "--rank", type=int, default=5, metavar="K",
+        help="rank: factors of each row and column (default 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reg", type=number_or_auto, default="auto",
+        help="ridge, which keeps the fit from following noise: a number, or auto (default)",
+    )  # fmt: skip
     parser.add_argument(
         "--validation", type=float, metavar="SHARE",
         help="hold out this share of the cells and stop when they are predicted no better",
@@ -57,6 +61,8 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     """Fit, save, and say what came of it."""
     check_free(args.out, args.force)
+    if args.validation is not None and args.coverage is not None:
+        raise ValueError("--validation and --coverage both hold cells out: give one of them")
     data = read_data(args)
 
     from fastemf.commands.info import describe, render
@@ -72,13 +78,14 @@ def run(args: argparse.Namespace) -> None:
     else:
         from fastemf.coverage import level_for_coverage
 
-        if args.validation is not None:
-            raise ValueError("--validation and --coverage both hold cells out: give one of them")
         covered = level_for_coverage(
             data.pop("R"), args.coverage, args.rank, reg=args.reg, **data, **fit_options(args)
         )
         fit = covered.fit
-        found = {"coverage": covered.coverage, "coverage_error": covered.standard_error}
+        found = {
+            "coverage": covered.coverage, "coverage_error": covered.standard_error,
+            "shift": covered.shift,
+        }  # fmt: skip
     fit.save(args.out)
     facts = {"model": args.out, **describe(fit), **found}
-    print(json.dumps(facts) if args.json else render(facts))
+    print(as_json(facts) if args.json else render(facts))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from fastemf.commands.arguments import add_json
+from fastemf.commands.output import as_json
 
 __all__ = ["add", "describe", "render", "run"]
 
@@ -15,11 +15,11 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser = commands.add_parser(
         "info",
-        help="explain a model file",
-        description="Say what a model file holds: its matrix, level, terms, ridge and how the fit "
-        "went.",
+        help="say what a model file holds",
+        description="Say what a model file holds: the matrix and its labels, what a prediction is "
+        "made of, and for each level its ridge and how the fit went.",
     )
-    parser.add_argument("model", help="model file")
+    parser.add_argument("model", help="model file, of fastemf fit, levels or select")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> None:
     from fastemf import load
 
     facts = {"model": args.model, **describe(load(args.model))}
-    print(json.dumps(facts) if args.json else render(facts))
+    print(as_json(facts) if args.json else render(facts))
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -70,17 +70,18 @@ def _labels(labels: Any) -> dict[str, Any] | None:
 def render(facts: dict[str, Any]) -> str:
     """The facts as lines for a person."""
     m, n = facts["shape"]
-    rows, cols = (facts[side] and facts[side]["name"] for side in ("rows", "cols"))
     lines = [
         ("model", facts["model"]),
         ("matrix", f"{m:,} rows × {n:,} columns, rank {facts['rank']}, {facts['dtype']}"),
     ]
-    for side, name in (("rows", rows), ("cols", cols)):
+    for side, size in (("rows", m), ("cols", n)):
         labels = facts[side]
         if labels is None:
             text = "by position, from 0"
         else:
-            text = (f"{name}: " if name else "") + ", ".join(labels["first"]) + ", …"
+            more = ["…"] if size > len(labels["first"]) else []
+            name = f"{labels['name']}: " if labels["name"] else ""
+            text = name + ", ".join([*labels["first"], *more])
         if facts[f"unseen_{side}"]:
             text += f" ({facts[f'unseen_{side}']:,} without observations)"
         lines.append((side, text))
@@ -95,14 +96,13 @@ def render(facts: dict[str, Any]) -> str:
             )
         )
         if facts["intercepts"]:
-            lines.append(("", f"mu = {level['mu']:.4g}, the {omega:g}-expectile of all values"))
+            lines.append(("", f"mu = {level['mu']:.4g}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
-        end = "settled" if level["converged"] else "did not settle"
-        lines.append(
-            ("", f"{end} after {level['sweeps']} sweeps" if level["sweeps"] else "folded in")
-        )
+        end = "settled after" if level["converged"] else "did not settle in"
+        lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
     if "coverage" in facts:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
-        lines.append(("coverage", share))
+        added = f", with {facts['shift']:.4g} added to mu" if facts["shift"] else ""
+        lines.append(("coverage", share + added))
     return "\n".join(f"{name:9} {text}" for name, text in lines)

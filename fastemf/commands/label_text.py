@@ -2,34 +2,79 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = ["from_text", "like"]
 
+INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
 
-def like(labels: Any, column: Any) -> Any:
-    """A column of a file as labels of a model: CSV writes strings, integers and dates alike."""
+
+def like(labels: Any, column: Any, what: str, unknown: str = "error") -> Any:
+    """A column of a file as labels of a model: CSV writes strings, integers and dates alike.
+
+    Text that is not written as the model's labels are is an unknown label.
+    """
     import pyarrow as pa
 
-    if isinstance(column, pa.ChunkedArray) and pa.types.is_dictionary(column.type):
+    if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     kind = None if labels is None else labels.values.dtype.kind
-    if kind == "O" and pa.types.is_integer(column.type):
+    is_integer = pa.types.is_integer(column.type)
+    is_text = str(column.type) in ("string", "large_string")
+    if kind == "O" and (is_integer or pa.types.is_date(column.type)):
         return column.cast(pa.string())
-    if kind == "M" and not pa.types.is_temporal(column.type):
-        return from_text(labels, column.to_pylist())
-    return column
+    if kind == "M" and is_integer:
+        column, is_text = column.cast(pa.string()), True
+    if kind is None or kind == "O" or not is_text or column.null_count:
+        return column
+    encoded = column.combine_chunks().dictionary_encode()
+    distinct = _parsed(labels, encoded.dictionary.to_pylist(), what, unknown)
+    return distinct[encoded.indices.to_numpy()]
 
 
 def from_text(labels: Any, texts: list[str]) -> Any:
-    """Labels (positions, for a model without) as typed by a person."""
+    """Rows as typed by a person: labels, or positions of a model without."""
     import numpy as np
 
-    kind = "i" if labels is None else labels.values.dtype.kind
-    if kind == "O":
-        return np.array(texts, object)
-    what = "positions from 0" if labels is None else "labels like those of the model"
+    if labels is not None:
+        is_text = labels.values.dtype == object
+        return np.array(texts, object) if is_text else _parsed(labels, texts, "row", "error")
     try:
-        return np.array(texts, "datetime64" if kind == "M" else np.int64)
+        return np.array(texts, np.int64)
     except (ValueError, OverflowError):
-        raise ValueError(f"rows must be {what}, got {' '.join(map(str, texts[:10]))}") from None
+        given = " ".join(texts)
+        raise ValueError(f"row must be positions from 0: no labels here, got {given}") from None
+
+
+def _parsed(labels: Any, texts: list[str], what: str, unknown: str) -> Any:
+    """Integers or dates; for any other text, one that is not among the labels."""
+    import numpy as np
+
+    from fastemf.labels import check_known
+
+    dtype = labels.values.dtype
+    taken = labels.values.view(np.int64)
+    absent = np.setdiff1d(np.arange(len(labels) + 1), taken)[:1].astype(np.int64).view(dtype)[0]
+    parse = _date if dtype.kind == "M" else _integer
+    values = np.array([parse(text, absent) for text in texts])
+    if unknown == "error":
+        check_known((labels.positions(values), texts, what))
+    return values
+
+
+def _integer(text: str, absent: Any) -> Any:
+    try:
+        return absent.dtype.type(int(text)) if INTEGER.fullmatch(text) else absent
+    except OverflowError:
+        return absent
+
+
+def _date(text: str, absent: Any) -> Any:
+    import numpy as np
+
+    try:
+        return np.datetime64(text) if DATE.fullmatch(text) else absent
+    except ValueError:
+        return absent

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from fastemf.commands.arguments import (
@@ -16,6 +15,7 @@ from fastemf.commands.arguments import (
     number_or_auto,
     read_data,
 )
+from fastemf.commands.output import as_json
 
 __all__ = ["add", "run"]
 
@@ -25,18 +25,23 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "levels",
         help="fit several levels to a file of observations, write one model",
-        description="Fit several expectile levels that never cross; `fastemf predict` then gives "
-        "one column for each.",
+        description="Fit a low-rank model at each of several expectile levels to the observations "
+        "in a file. fastemf predict then gives one column for each; they never cross.",
     )
     add_data(parser)
     parser.add_argument(
         "--omegas", type=float, nargs="+", default=[0.1, 0.5, 0.9], metavar="OMEGA",
-        help="levels in (0, 1) (default 0.1 0.5 0.9)",
+        help="two levels or more in (0, 1), after the data or before another option (default "
+        "0.1 0.5 0.9); high for the upper tail, not quantiles",
     )  # fmt: skip
-    parser.add_argument("-k", "--rank", type=int, default=5, help="rank (default 5)")
     parser.add_argument(
-        "--reg", type=number_or_auto, default="auto", help='ridge: "auto" (default) or a number'
-    )
+        "-k", "--rank", type=int, default=5, metavar="K",
+        help="rank: factors of each row and column (default 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reg", type=number_or_auto, default="auto",
+        help="ridge, which keeps the fits from following noise: a number, or auto (default)",
+    )  # fmt: skip
     add_fit(parser)
     add_out(parser, "model file to write (.npz)", required=True)
     add_json(parser)
@@ -55,4 +60,4 @@ def run(args: argparse.Namespace) -> None:
     )
     levels.save(args.out)
     facts = {"model": args.out, **describe(levels)}
-    print(json.dumps(facts) if args.json else render(facts))
+    print(as_json(facts) if args.json else render(facts))

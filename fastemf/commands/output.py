@@ -5,21 +5,38 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["write_columns"]
+__all__ = ["as_json", "unused", "write_columns"]
 
 
-def write_columns(columns: dict[str, Any], out: str | None, as_json: bool) -> None:
+def unused(name: str, taken: Iterable[str]) -> str:
+    """A name for a column beside those with names of the user's."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def as_json(facts: Any) -> str:
+    """The facts on one line; JSON knows no NaN."""
+    return json.dumps(_plain(facts))
+
+
+def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> None:
     """Write a table given by columns, arrays of one length."""
-    if not as_json:
+    if not to_json:
         from fastemf.table_files import write
 
         write("-" if out is None else out, columns)
         return
-    lists = [_plain(column) for column in columns.values()]
-    lines = (dict(zip(columns, values, strict=True)) for values in zip(*lists, strict=True))
-    text = "[" + ",\n ".join(json.dumps(line) for line in lines) + "]\n"
+    import pyarrow as pa
+
+    table = pa.table(columns)
+    for place, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type):  # as CSV has it
+            table = table.set_column(place, field.name, table.column(place).cast(pa.string()))
+    text = "[" + ",\n ".join(map(as_json, table.to_pylist())) + "]\n"
     if out in (None, "-"):
         sys.stdout.write(text)
     else:
@@ -29,12 +46,9 @@ def write_columns(columns: dict[str, Any], out: str | None, as_json: bool) -> No
             file.write(text.encode())
 
 
-def _plain(column: Any) -> list[Any]:
-    """Python values: JSON knows no NaN, and no dates."""
-    values = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
-    return [
-        None if isinstance(value, float) and not math.isfinite(value)
-        else value if isinstance(value, (int, float, str)) or value is None
-        else str(value)
-        for value in values
-    ]  # fmt: skip
+def _plain(facts: Any) -> Any:
+    if isinstance(facts, dict):
+        return {name: _plain(fact) for name, fact in facts.items()}
+    if isinstance(facts, list):
+        return [_plain(fact) for fact in facts]
+    return None if isinstance(facts, float) and not math.isfinite(facts) else facts

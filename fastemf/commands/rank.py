@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_json, add_out, check_free, read_data
+from fastemf.commands.arguments import add_out_table, check_free_table, source_of
 from fastemf.commands.label_text import from_text, like
-from fastemf.commands.output import write_columns
+from fastemf.commands.output import unused, write_columns
+from fastemf.commands.predict import pair_columns
 
 __all__ = ["add", "run"]
 
@@ -16,32 +17,41 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser = commands.add_parser(
         "rank",
-        help="best columns of a row by a model",
-        description="List the columns with the smallest (or largest) predictions of each row. To "
-        "rank by risk, rank by a high level.",
+        help="list the best columns of a row",
+        description="List the columns with the smallest (or largest) predictions of each row, the "
+        "best first. To rank by risk, rank by a high level.",
     )
-    parser.add_argument("model", help="model file")
-    parser.add_argument("row", nargs="*", help="labels (or positions) of rows; none for all rows")
+    parser.add_argument("model", help="model file, of fastemf fit, levels or select")
+    parser.add_argument(
+        "row", nargs="*",
+        help="labels of rows, or positions from 0 of a model without; none for all rows",
+    )  # fmt: skip
     parser.add_argument("-n", type=int, default=10, help="columns per row (default 10)")
     parser.add_argument(
-        "--order", choices=("smallest", "largest"), default="smallest", help="(default smallest)"
-    )
+        "--order", choices=("smallest", "largest"), default="smallest",
+        help="smallest (default) if small values are good, largest if large ones are",
+    )  # fmt: skip
     parser.add_argument(
-        "--level", type=float, metavar="OMEGA", help="which level of a model that has several"
-    )
+        "--level", type=float, metavar="OMEGA",
+        help="which level of a model that has several; taken alone, while predict sorts them",
+    )  # fmt: skip
     parser.add_argument(
-        "--seen", metavar="FILE", help="observations whose pairs are left out (see fastemf fit)"
-    )
-    for name in ("rows", "cols", "values"):
-        parser.add_argument(f"--{name}", metavar="NAME", help=f"column of --seen with the {name}")
-    add_out(parser, "table to write (default: CSV to standard output)", required=False)
-    add_json(parser)
-    parser.set_defaults(run=run, weights=None)
+        "--seen", metavar="FILE",
+        help="leave out the pairs in this file, such as the one fitted: a table or a matrix, as "
+        "fastemf fit takes them",
+    )  # fmt: skip
+    for name, what in (("rows", "rows"), ("cols", "columns")):
+        parser.add_argument(
+            f"--{name}", metavar="NAME",
+            help=f"column of --seen with the {what} (default: the name it had in the fit)",
+        )  # fmt: skip
+    add_out_table(parser)
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
     """Rank, and write one line per row and place."""
-    check_free(args.out, args.force)
+    check_free_table(args.out, args.force, as_json=args.json)
     import numpy as np
 
     from fastemf import load
@@ -68,9 +78,9 @@ def run(args: argparse.Namespace) -> None:
     ]
     columns = {
         names[0]: np.repeat(rows, kept.sum(axis=1)),
-        "place": place[kept],
+        unused("place", names): place[kept],
         names[1]: found.cols[kept],
-        "prediction": found.values[kept],
+        unused("prediction", names): found.values[kept],
     }
     write_columns(columns, args.out, args.json)
 
@@ -79,15 +89,16 @@ def seen_of(args: argparse.Namespace, fit: Any) -> Any:
     """The pairs to leave out, as `Factorization.rank` takes them."""
     if args.seen is None:
         return None
-    from fastemf.table_files import read
+    from fastemf.table_files import column_names, read
 
-    data = read_data(args, "seen")
-    if "rows" not in data:
-        return data["R"]
-    names = [data["rows"], data["cols"]]
-    table = read(data["R"], names, []).content
-    sides = (fit.row_labels, fit.col_labels)
+    source = source_of(args.seen)
+    present = column_names(source())
+    if present is None:
+        return args.seen
+    names = pair_columns(args.seen, present, args, fit)
+    table = read(source(), names, []).content
     rows, cols = (
-        like(labels, table.column(name)) for labels, name in zip(sides, names, strict=True)
+        like(labels, table.column(name), f"column {name!r} of --seen")
+        for labels, name in zip((fit.row_labels, fit.col_labels), names, strict=True)
     )
     return rows, cols, [1.0] * len(rows)

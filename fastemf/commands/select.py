@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
+from pathlib import Path
 from typing import Any
 
 from fastemf.commands.arguments import (
@@ -16,6 +16,7 @@ from fastemf.commands.arguments import (
     number_or_auto,
     read_data,
 )
+from fastemf.commands.output import as_json
 
 __all__ = ["add", "run"]
 
@@ -25,23 +26,35 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "select",
         help="choose rank and ridge by cross-validation",
-        description="Compare ranks and ridges by the expectile loss of held-out cells, and fit the "
-        "chosen setting to all data.",
+        description="Compare ranks and ridges by how well they predict held-out cells (their "
+        "expectile loss), print the comparison, and fit the chosen setting to all data.",
     )
     add_data(parser)
-    parser.add_argument("--omega", type=float, default=0.5, help="expectile level (default 0.5)")
-    parser.add_argument("--ks", type=int, nargs="+", metavar="K", help="ranks to compare")
     parser.add_argument(
-        "--regs", type=number_or_auto, nargs="+", metavar="REG", help='ridges: "auto" or numbers'
+        "--omega", type=float, default=0.5, help="expectile level in (0, 1) (default 0.5, the mean)"
     )
-    parser.add_argument("--folds", type=int, default=5, help="parts to hold out (default 5)")
+    parser.add_argument(
+        "--ks", type=int, nargs="+", metavar="K",
+        help="ranks to compare, after the data or before another option (default 1 2 5 10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--regs", type=number_or_auto, nargs="+", metavar="REG",
+        help="ridges to compare: auto or numbers (default: auto and five around it)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--folds", type=int, default=5, metavar="N",
+        help="parts of the cells, each held out once (default 5)",
+    )  # fmt: skip
     parser.add_argument(
         "--rule", choices=("best", "one_se"), default="best",
-        help="the smallest loss, or the simplest setting within its standard error",
+        help="best (default): the smallest loss; one_se: the simplest setting within one standard "
+        "error of it",
     )  # fmt: skip
     add_fit(parser)
     add_out(parser, "model file to write the chosen fit to (.npz)", required=False)
-    parser.add_argument("--plot", metavar="PNG", help="picture of the comparison to write")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="picture of the comparison to write: .png, .svg or .pdf"
+    )
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -50,6 +63,7 @@ def run(args: argparse.Namespace) -> None:
     """Compare, print the table, save the chosen fit."""
     check_free(args.out, args.force)
     check_free(args.plot, args.force, "--plot")
+    figure = None if args.plot is None else _figure(args.plot)
     data = read_data(args)
     from dataclasses import asdict
 
@@ -62,14 +76,25 @@ def run(args: argparse.Namespace) -> None:
     )  # fmt: skip
     if args.out is not None:
         chosen.fit.save(args.out)
-    if args.plot is not None:
-        from matplotlib.figure import Figure
+    if figure is not None:
+        from fastemf.whole_file import replacing
 
-        figure = Figure(layout="constrained")
         chosen.plot(ax=figure.subplots())
-        figure.savefig(args.plot)
+        with replacing(args.plot, "a picture") as file:
+            figure.savefig(file, format=Path(args.plot).suffix[1:])
     if args.json:
         best = asdict(chosen.best)
-        print(json.dumps({"table": [asdict(line) for line in chosen.table], "best": best}))
+        print(as_json({"table": [asdict(line) for line in chosen.table], "best": best}))
     else:
         print(chosen)
+
+
+def _figure(path: str) -> Any:
+    """A figure that can be saved there: found out before the work."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("plots need matplotlib: pip install 'fastemf[plot]'") from None
+    if Path(path).suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--plot must end in .png, .svg or .pdf, got {path}")
+    return Figure(layout="constrained")
