@@ -99,17 +99,21 @@ ALLOWED = {
     },
     "store.__init__": {"store.building", "store.manifest", "store.reading"},
     "store.building": {
-        "entries", "entry_kernels", "label_arrays", "labels", "observations", "store.chunks",
-        "store.files", "store.manifest", "store.reading", "store.spill", "store.workplace",
-        "threads", "validation",
+        "label_arrays", "labels", "store.chunks", "store.manifest", "store.reading", "store.sides",
+        "store.spill", "store.workplace", "validation",
     },
     "store.chunks": {"columns", "table_files", "tables", "validation"},
+    "store.cuts": set(),
     "store.files": set(),
     "store.label_index": {"columns", "labels", "table_files"},
     "store.manifest": {"store.files"},
     "store.reading": {
-        "entries", "label_arrays", "labels", "observations", "store.files", "store.manifest",
-        "validation",
+        "entries", "label_arrays", "labels", "observations", "store.cuts", "store.files",
+        "store.manifest", "validation",
+    },
+    "store.sides": {
+        "entries", "entry_kernels", "observations", "store.cuts", "store.files", "store.manifest",
+        "store.spill", "store.workplace", "threads",
     },
     "store.spill": {
         "labels", "store.chunks", "store.files", "store.label_index", "store.workplace",

@@ -293,6 +293,8 @@ def test_what_needs_memory_says_so(folder):
     with pytest.raises(TypeError, match="in memory here, got a Store"):
         fit.fold_in(stored)
     with pytest.raises(TypeError, match="in memory here, got a Store"):
+        fit.objective(stored)
+    with pytest.raises(TypeError, match="in memory here, got a Store"):
         fastemf.datasets.split(stored, 0.5)
 
 
