@@ -71,6 +71,7 @@ def complete(
     patience: int | None = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
+    client: Any = None,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -156,7 +157,12 @@ def complete(
         Seed or numpy Generator for the held-out share and the start. Same seed, same bits,
         for any n_jobs.
     n_jobs
-        Threads; -1 for all.
+        Threads; -1 for all. On a cluster: of each worker, at most those Dask gave it.
+    client
+        A `distributed.Client` (the extra ``dask``), whose workers then do the fit; the bits
+        are those of a fit in memory, whatever workers are lost on the way. `R` is a store, or
+        its path, or a list of Parquet or CSV files, in folders that all workers see, or a Dask
+        DataFrame. Columns of files and frames hold labels, or positions where `shape` is given.
     callback
         Called with each sweep's `SweepRecord`; a true return value stops the fit.
     progress
@@ -251,76 +257,78 @@ def complete(
     if check_flag(resume, "resume") and checkpoint is None:
         raise ValueError("resume=True needs checkpoint, the file to go on from")
 
-    observations = source_of(R, weights, shape, (rows, cols, values), n_threads)
-    held_out = None
-    if validation is not None:
-        observations, held_out = hold_out(observations, validation, rng, (rows, cols, values))
-    k = check_rank(k, observations.shape)
-    _warn_of_gaps(observations, k, interpolates=reg == 0)
+    with source_of(R, weights, shape, (rows, cols, values), client, n_jobs) as observations:
+        held_out = None
+        if validation is not None:
+            observations, held_out = hold_out(observations, validation, rng, (rows, cols, values))
+        k = check_rank(k, observations.shape)
+        _warn_of_gaps(observations, k, interpolates=reg == 0)
 
-    level = observations.expectile(omega) if intercepts else None
-    engine = CompletionEngine(
-        observations,
-        omega,
-        level=level,
-        count_scaled=reg_scaling == "count",
-        n_threads=n_threads,
-        steps=CG_STEPS if solver == "cg" or (solver == "auto" and reg != 0 and k >= CG_RANK) else 0,
-    )
-
-    def start() -> tuple[NDArray[Any], NDArray[Any]]:
-        return starting_factors(init, engine, observations, k, level, rng, n_threads)
-
-    kept = None
-    if checkpoint is not None:
-        settings = {
-            "omega": omega, "k": k, "reg": reg, "reg_scaling": reg_scaling,
-            "intercepts": intercepts, "tol": tol, "momentum": momentum, "anneal": anneal,
-            "orthogonalize": orthogonalize, "solver": solver, "patience": patience,
-            "init": init if isinstance(init, str) else "given",
-            "random_state": random_state if type(random_state) is int else None,
-        }  # fmt: skip
-        digests = [part.digest() for part in (observations, held_out) if part is not None]
-        kept = Checkpoint(checkpoint, checkpoint_every, resume, {"data": digests} | settings)
-
-    schedule: RidgeSchedule
-    if reg == "auto":
-        schedule = _noise_ridge(engine, observations, k, intercepts)
-    elif reg == 0 and anneal:
-        m, n = observations.shape
-        count = 1.0 if reg_scaling == "count" else observations.mass / float(m * n) ** 0.5
-        schedule = AnnealedRidge(omega, k, count)
-    else:
-        schedule = FixedRidge(reg, omega)
-
-    end = alternate(
-        engine, start, schedule, tol=tol, max_iter=max_iter, momentum=momentum,
-        orthogonalize=orthogonalize, callback=callback, progress=progress,
-        held_out=None if held_out is None else CompletionEngine(
-            held_out, omega, level=level, scale=engine.spread, count_scaled=True,
+        level = observations.expectile(omega) if intercepts else None
+        engine = CompletionEngine(
+            observations,
+            omega,
+            level=level,
+            count_scaled=reg_scaling == "count",
             n_threads=n_threads,
-        ),
-        patience=patience,
-        checkpoint=kept,
-    )  # fmt: skip
-    return Factorization(
-        X=np.ascontiguousarray(end.X[:, :k]),
-        Y=np.ascontiguousarray(end.Y[:, :k]),
-        omega=omega,
-        mu=0.0 if level is None else level,
-        row_intercepts=end.X[:, k].copy() if intercepts else None,
-        col_intercepts=end.Y[:, k].copy() if intercepts else None,
-        reg=end.ridge.factors,
-        reg_scaling=reg_scaling,
-        intercept_reg=end.ridge.intercepts if intercepts else 0.0,
-        scale=engine.spread,
-        converged=end.converged,
-        history=end.history,
-        unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
-        unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
-        row_labels=observations.row_labels,
-        col_labels=observations.col_labels,
-    )
+            steps=CG_STEPS
+            if solver == "cg" or (solver == "auto" and reg != 0 and k >= CG_RANK)
+            else 0,
+        )
+
+        def start() -> tuple[NDArray[Any], NDArray[Any]]:
+            return starting_factors(init, engine, observations, k, level, rng, n_threads)
+
+        kept = None
+        if checkpoint is not None:
+            settings = {
+                "omega": omega, "k": k, "reg": reg, "reg_scaling": reg_scaling,
+                "intercepts": intercepts, "tol": tol, "momentum": momentum, "anneal": anneal,
+                "orthogonalize": orthogonalize, "solver": solver, "patience": patience,
+                "init": init if isinstance(init, str) else "given",
+                "random_state": random_state if type(random_state) is int else None,
+            }  # fmt: skip
+            digests = [part.digest() for part in (observations, held_out) if part is not None]
+            kept = Checkpoint(checkpoint, checkpoint_every, resume, {"data": digests} | settings)
+
+        schedule: RidgeSchedule
+        if reg == "auto":
+            schedule = _noise_ridge(engine, observations, k, intercepts)
+        elif reg == 0 and anneal:
+            m, n = observations.shape
+            count = 1.0 if reg_scaling == "count" else observations.mass / float(m * n) ** 0.5
+            schedule = AnnealedRidge(omega, k, count)
+        else:
+            schedule = FixedRidge(reg, omega)
+
+        end = alternate(
+            engine, start, schedule, tol=tol, max_iter=max_iter, momentum=momentum,
+            orthogonalize=orthogonalize, callback=callback, progress=progress,
+            held_out=None if held_out is None else CompletionEngine(
+                held_out, omega, level=level, scale=engine.spread, count_scaled=True,
+                n_threads=n_threads,
+            ),
+            patience=patience,
+            checkpoint=kept,
+        )  # fmt: skip
+        return Factorization(
+            X=np.ascontiguousarray(end.X[:, :k]),
+            Y=np.ascontiguousarray(end.Y[:, :k]),
+            omega=omega,
+            mu=0.0 if level is None else level,
+            row_intercepts=end.X[:, k].copy() if intercepts else None,
+            col_intercepts=end.Y[:, k].copy() if intercepts else None,
+            reg=end.ridge.factors,
+            reg_scaling=reg_scaling,
+            intercept_reg=end.ridge.intercepts if intercepts else 0.0,
+            scale=engine.spread,
+            converged=end.converged,
+            history=end.history,
+            unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
+            unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
+            row_labels=observations.row_labels,
+            col_labels=observations.col_labels,
+        )
 
 
 def _check_patience(patience: Any, validation: Any) -> int:

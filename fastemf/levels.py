@@ -15,7 +15,6 @@ from fastemf.completion import complete
 from fastemf.factorization import Factorization
 from fastemf.observations import Source
 from fastemf.sources import source_of
-from fastemf.threads import count_threads
 from fastemf.validation import check_level, check_levels, check_rng
 from fastemf.warn import ConvergenceWarning, PassedOnOnce, warn
 
@@ -227,6 +226,7 @@ def complete_levels(
     max_iter: int = 100,
     random_state: Any = 0,
     n_jobs: int | None = -1,
+    client: Any = None,
     progress: bool = False,
 ) -> Levels:
     """Fit a low-rank matrix at each of several expectile levels; their predictions never cross.
@@ -246,7 +246,7 @@ def complete_levels(
         for "95 % of the values below", see `level_for_coverage`.
     k
         Rank of each level's fit.
-    rows, cols, values, weights, shape, reg, intercepts, tol, random_state, n_jobs, progress
+    rows, cols, values, weights, shape, reg, intercepts, tol, random_state, n_jobs, client, progress
         As in `complete`. With ``reg="auto"`` each level's ridge follows its own residuals.
     max_iter
         Most sweeps to do at each level.
@@ -274,14 +274,16 @@ def complete_levels(
     """
     wanted = check_levels(omegas)
     rng = check_rng(random_state)
-    observations = source_of(R, weights, shape, (rows, cols, values), count_threads(n_jobs))
     settings = {
         "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
         "random_state": rng, "n_jobs": n_jobs, "progress": progress,
     }  # fmt: skip
     fit: Factorization | None = None
     fits: dict[float, Factorization] = {}
-    with PassedOnOnce(leave_out=ConvergenceWarning):
+    with (
+        source_of(R, weights, shape, (rows, cols, values), client, n_jobs) as observations,
+        PassedOnOnce(leave_out=ConvergenceWarning),
+    ):
         for omega in wanted if _tail_is_right(observations) else reversed(wanted):
             fit = fits[omega] = fit_near(fit, observations, omega, k, settings)
     open_ended = [omega for omega in wanted if not fits[omega].converged]
@@ -313,11 +315,12 @@ def _tail_is_right(observations: Source) -> bool:
     """The sign of the values' third central moment."""
     mean = observations.expectile(0.5)
     spread = observations.rms(mean) or 1.0  # in whose unit a cube cannot overflow
-    total = 0.0
-    for values, v in observations.by_row.stretches():
-        cubes = ((values.astype(np.float64) - mean) / spread) ** 3
-        total += float(np.sum(cubes * v if v.size else cubes))
-    return total >= 0
+    return bool(observations.by_row.sums(_cubes, mean, spread) >= 0)
+
+
+def _cubes(values: NDArray[Any], weights: NDArray[Any], mean: float, spread: float) -> float:
+    cubes = ((values.astype(np.float64) - mean) / spread) ** 3
+    return float(np.sum(cubes * weights if weights.size else cubes))
 
 
 def _sorted(predictions: list[NDArray[Any]]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -204,6 +205,36 @@ def test_blocks_cover_a_side_within_the_budget(folder, axis, budget):
     assert done == (M, N)[axis]
 
 
+def traced_peak(run):
+    """Bytes of NumPy arrays (and all else Python knows of) that a call held at most."""
+    tracemalloc.start()
+    try:
+        result = run()
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.compiled
+def test_memory_is_the_budget_not_the_data(tmp_path):
+    size, budget = 1_000_000, 1_600_000
+    rng = np.random.default_rng(0)
+    rows, cols = rng.integers(0, 3000, size), rng.integers(0, 800, size)
+    R = (rows.astype(np.int32), cols.astype(np.int32), rng.random(size))
+    data = 12 * size  # bytes of one side
+    small = tuple(part[:5000] for part in R)
+    store.build(small, tmp_path / "small", shape=(3000, 800), budget=budget // 100)
+    quietly(tmp_path / "small", max_iter=1, intercepts=True)  # all kernels are loaded
+    path = tmp_path / "store"
+    peak, _ = traced_peak(lambda: store.build(R, path, shape=(3000, 800), budget=budget))
+    assert peak < 2 * budget < data / 3
+    stored = store.open(path, budget=budget)
+    peak, fit = traced_peak(lambda: quietly(stored, max_iter=1, intercepts=True))
+    slack = 1 << 22  # factors, the start's sketches, and stretches of 65,536 in float64
+    assert peak < budget + slack < data / 2
+    assert_equal_fits(quietly(R, shape=(3000, 800), max_iter=1, intercepts=True), fit)
+
+
 def solve_elsewhere(sent):
     """What another process would do: everything it needs comes in bytes."""
     address, *rest = pickle.loads(sent)
@@ -292,6 +323,8 @@ def test_what_needs_memory_says_so(folder):
     fit = quietly(stored)
     with pytest.raises(TypeError, match="in memory here, got a Store"):
         fit.fold_in(stored)
+    with pytest.raises(TypeError, match="in memory here, got a Store"):
+        fit.objective(stored)
     with pytest.raises(TypeError, match="in memory here, got a Store"):
         fastemf.datasets.split(stored, 0.5)
 

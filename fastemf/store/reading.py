@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from fastemf.entries import PART, parts
 from fastemf.label_arrays import from_arrays
 from fastemf.labels import Labels
-from fastemf.observations import Side, Source
+from fastemf.observations import Readable, Side, Source
+from fastemf.store.cuts import cuts_within
 from fastemf.store.files import checksum, read_into
 from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
 from fastemf.validation import check_integer
@@ -37,7 +38,7 @@ Room = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class StoredSide:
+class StoredSide(Readable):
     """Entries by row (axis 0) or by column (axis 1), on disk; pointers and masses in memory."""
 
     folder: Path
@@ -123,13 +124,7 @@ class StoredSide:
         """Boundaries of the blocks: at most a share of the budget each, or one group."""
         each = self.manifest.index_dtype.itemsize
         each += self.dtype.itemsize * (2 if self.manifest.weighted else 1)
-        share = self.budget // SHARES
-        cost = self.indptr * each + 8 * np.arange(self.indptr.size)
-        cuts = [0]
-        while cuts[-1] < self.indptr.size - 1:
-            last = int(np.searchsorted(cost, cost[cuts[-1]] + share, side="right")) - 1
-            cuts.append(max(last, cuts[-1] + 1))
-        return np.array(cuts, np.int64)
+        return cuts_within(self.budget // SHARES, self.indptr, each, 8)
 
     def _block(self, first: int, pointers: NDArray[np.int64], room: Room) -> Side:
         at, count = int(pointers[0]), int(pointers[-1] - pointers[0])
@@ -210,12 +205,6 @@ class Store(Source):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(open_store, budget=self.budget), (self.path,)
-
-    def digest(self) -> str:
-        """A fingerprint of the entries, by the checksums of their files."""
-        manifest = self.by_row.manifest
-        files = {name: file.crc32 for name, file in manifest.files.items() if "rows." in name}
-        return f"store {self.shape} {manifest.dtype} {sorted(files.items())}"
 
     @property
     def info(self) -> dict[str, Any]:
