@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastemf.hold_out import Split, split
+from fastemf.latency_log import LatencyLog, make_latencies
 from fastemf.matrix_files import Found, find_matrices, read_npz, read_text
 from fastemf.validation import (
     check_choice,
@@ -23,11 +24,13 @@ from fastemf.validation import (
 from fastemf.warn import warn
 
 __all__ = [
+    "LatencyLog",
     "MeasuredMatrix",
     "SkewedMatrix",
     "Split",
     "load_netlatency",
     "load_wsdream",
+    "make_latencies",
     "make_skewed",
     "split",
 ]

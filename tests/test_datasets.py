@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastemf.datasets import load_netlatency, load_wsdream, split
+from fastemf.datasets import load_netlatency, load_wsdream, make_latencies, split
 
 unpublished = pytest.mark.filterwarnings("ignore:.*published")
 
@@ -276,3 +276,21 @@ def test_repeated_observations_stay_together():
 def test_splits_that_are_none(train, options, message):
     with pytest.raises(ValueError, match=message):
         split(np.ones((3, 4)), train, **options)
+
+
+def test_latencies_are_a_skewed_log_with_repeats():
+    log = make_latencies(40, 12, 3000, random_state=3)
+    assert log.client.shape == log.service.shape == log.ms.shape == (3000,)
+    assert np.unique(log.client).size == 40
+    assert np.unique(log.service).size <= 12
+    assert len(set(zip(log.client.tolist(), log.service.tolist(), strict=True))) < 480
+    assert log.ms.min() >= 0
+    assert log.ms.mean() > 1.2 * np.median(log.ms)
+    again = make_latencies(40, 12, 3000, random_state=3)
+    assert all(np.array_equal(a, b) for a, b in zip(log, again, strict=True))
+
+
+@pytest.mark.parametrize("name", ["clients", "services", "calls"])
+def test_latencies_name_what_is_wrong(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        make_latencies(**{name: 0})

@@ -116,7 +116,8 @@ def test_a_child_forked_first_runs_in_parallel_itself():
 @pytest.mark.compiled
 def test_interrupt_stops_soon_and_leaves_the_data():
     code = """
-    import _thread, threading, time
+    import _thread, signal, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     R = fastemf.datasets.make_skewed(1500, 1500, rank=5, density=0.5, random_state=5).R
     keep = R.data.copy(), R.indices.copy(), R.indptr.copy()
     digest(1)  # compiled
