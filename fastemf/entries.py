@@ -9,6 +9,7 @@ given.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +17,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastemf.validation import check_dtype, check_indices, check_shape
+from fastemf.value_check import ValueCheck, check_weights
 from fastemf.warn import warn
 
 __all__ = [
+    "PART",
     "Entries",
     "check_entries",
     "check_same_shape",
@@ -27,6 +30,8 @@ __all__ = [
     "read_entries",
     "warn_of_lines",
 ]
+
+PART = 1 << 16  # entries
 
 
 class Entries(NamedTuple):
@@ -97,8 +102,8 @@ def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
 
 def parts(size: int) -> Iterator[slice]:
     """All of a long array, a cacheful at a time: temporary arrays stay small."""
-    for first in range(0, size, 1 << 16):
-        yield slice(first, first + (1 << 16))
+    for first in range(0, size, PART):
+        yield slice(first, first + PART)
 
 
 # --- input formats -------------------------------------------------------------------------
@@ -291,43 +296,16 @@ def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any])
 
 
 def _check_values(found: Entries, dtype: np.dtype[Any]) -> None:
-    values = found.values
-    limits = np.finfo(dtype)
-    zeros, largest, where = 0, -1.0, 0
-    for part in parts(values.size):
-        size = np.abs(values[part].astype(dtype, copy=False))
-        if not np.isfinite(values[part]).all():
-            first = part.start + int(np.argmin(np.isfinite(values[part])))
-            raise ValueError(
-                f"R must be finite where it is observed, got {values[first]} at "
-                f"{found.place(first)}; leave missing entries out of triplets and of a "
-                "sparse R"
-            )
-        if (top := size.max()) > largest:
-            largest, where = top, part.start + int(np.argmax(size))
-        zeros += size.size - np.count_nonzero(size)
-    if largest > 0 and not np.sqrt(limits.tiny) < largest < np.sqrt(limits.max):
-        raise ValueError(
-            f"R is too {'large' if largest > 1 else 'small'} for {dtype}: the squares of its "
-            f"values must neither overflow nor vanish, and the largest is {values[where]} at "
-            f"{found.place(where)}; rescale R" + (" or pass float64" if dtype == np.float32 else "")
-        )
-    if 2 * zeros > values.size:
-        warn(
-            f"{zeros} of {values.size} observations are zero. Stored zeros count as observed; "
-            "if they mean missing, leave them out (R.eliminate_zeros() for a sparse R, NaN in a "
-            "dense one)"
-        )
+    check = ValueCheck(dtype)
+    for part in parts(found.values.size):
+        check.see(found.values[part], partial(_place, found, part.start))
+    check.finish()
 
 
 def _check_weights(found: Entries, given: NDArray[Any]) -> None:
-    cast = found.weights
-    for part in parts(cast.size):
-        right = np.isfinite(cast[part]) & (cast[part] > 0)
-        if not right.all():
-            first = part.start + int(np.argmin(right))
-            raise ValueError(
-                f"weights must be finite and positive in {cast.dtype}, got "
-                f"{given[first]} at {found.place(first)}; leave out what should "
-                "not count (NaN in a dense R, not a mask of weights)"
-            )
+    for part in parts(given.size):
+        check_weights(found.weights[part], given[part], partial(_place, found, part.start))
+
+
+def _place(found: Entries, first: int, entry: int) -> str:
+    return found.place(first + entry)

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf import kernels
+from fastemf.blocks import balanced
+from fastemf.entries import parts
 from fastemf.factorization import Factorization
 from fastemf.labels import Labels
-from fastemf.observations import Observations, Side
+from fastemf.observations import Grouped, Side, Source
 from fastemf.operators import Operator
 from fastemf.records import Ridge
 from fastemf.ridge import asymmetry
-from fastemf.sweep import CompletionEngine, balanced
+from fastemf.sweep import CompletionEngine
 from fastemf.threads import launch, single_threaded_blas
 from fastemf.validation import check_factor
 
@@ -34,7 +36,7 @@ Product = Callable[[NDArray[Any]], NDArray[Any]]
 def starting_factors(
     init: Any,
     engine: CompletionEngine,
-    observations: Observations,
+    observations: Source,
     k: int,
     level: float | None,
     rng: np.random.Generator,
@@ -53,9 +55,9 @@ def starting_factors(
             a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
         if init == "spectral":
             offsets = None if level is None else (level + a[:, 0], c[:, 0])
-            X, Y = _spectral_start(observations, k, rng, n_threads, offsets)
+            X, Y = _spectral_start(observations, k, engine.size, rng, n_threads, offsets)
         else:
-            X, Y = _random_start(observations, k, rng)
+            X, Y = _random_start(observations.shape, k, engine.size, rng)
     else:
         raise _unknown(init)
     if level is not None:
@@ -196,8 +198,9 @@ def _matched(
 
 
 def _spectral_start(
-    observations: Observations,
+    observations: Source,
     k: int,
+    rms: float,
     rng: np.random.Generator,
     n_threads: int,
     intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
@@ -212,18 +215,11 @@ def _spectral_start(
     iterations and for svds.
     """
     m, n = observations.shape
-    by_row = _values_left(observations.by_row, intercepts)
-    by_col = _values_left(observations.by_col, intercepts and intercepts[::-1])
-
-    def forward(dense: NDArray[Any]) -> NDArray[Any]:
-        return _times(observations.by_row, by_row, dense, n_threads)
-
-    def backward(dense: NDArray[Any]) -> NDArray[Any]:
-        return _times(observations.by_col, by_col, dense, n_threads)
-
+    forward = _product(observations.by_row, intercepts, n_threads)
+    backward = _product(observations.by_col, intercepts and intercepts[::-1], n_threads)
     U, d, V = _top_svd(forward, backward, (m, n), k, rng, observations.dtype)
     d *= m * n / observations.mass
-    return _balanced(U, d, V, k, observations.rms(), rng)
+    return _balanced(U, d, V, k, rms, rng)
 
 
 def _top_svd(
@@ -287,14 +283,13 @@ def _thin_svd(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], NDArr
     return Z @ (V / scale).astype(Z.dtype), d, V.astype(Z.dtype)
 
 
-def _random_start(observations: Observations, k: int, rng: np.random.Generator) -> Factors:
+def _random_start(shape: tuple[int, int], k: int, rms: float, rng: np.random.Generator) -> Factors:
     """Normal factors whose product has about the data's root mean square."""
-    m, n = observations.shape
-    size = np.sqrt(observations.rms() / np.sqrt(k))
-    return size * rng.standard_normal((m, k)), size * rng.standard_normal((n, k))
+    size = np.sqrt(rms / np.sqrt(k))
+    return size * rng.standard_normal((shape[0], k)), size * rng.standard_normal((shape[1], k))
 
 
-def _intercept_start(engine: CompletionEngine, observations: Observations, ridge: Ridge) -> Factors:
+def _intercept_start(engine: CompletionEngine, observations: Source, ridge: Ridge) -> Factors:
     """Row and column intercepts fitted without factors, as (m, 1) and (n, 1)."""
     m, n = observations.shape
     rows = np.zeros((m, 1), observations.dtype)
@@ -305,20 +300,40 @@ def _intercept_start(engine: CompletionEngine, observations: Observations, ridge
     return rows.astype(np.float64), cols.astype(np.float64)
 
 
+def _product(
+    side: Grouped,
+    intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
+    n_threads: int,
+) -> Product:
+    """Products with the zero-filled matrix of what `intercepts` leave, times the weights."""
+    # In memory it is worth keeping; from disk it would be what memory is short of.
+    kept = _values_left(side, 0, intercepts) if isinstance(side, Side) else None
+
+    def times(dense: NDArray[Any]) -> NDArray[Any]:
+        width, dense = dense.shape[1], kernels.padded(dense)
+        out = np.empty((side.indptr.size - 1, dense.shape[1]), dense.dtype)
+        for first, block in side.blocks():
+            values = _values_left(block, first, intercepts) if kept is None else kept
+            runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
+            rows = out[first : first + block.indptr.size - 1]
+            launch(kernels.TIMES, n_threads, runs, block.indptr, block.indices, values, dense, rows)
+        return out[:, :width]
+
+    return times
+
+
 def _values_left(
-    side: Side, intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+    block: Side, first: int, intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None
 ) -> NDArray[Any]:
-    """What intercepts leave of the values, times the weights."""
-    values = side.values
-    if intercepts is not None:
-        this, other = intercepts
-        values = (values - (this[side.keys] + other[side.indices])).astype(values.dtype)
-    return values * side.weights if side.weights.size else values
-
-
-def _times(side: Side, values: NDArray[Any], dense: NDArray[Any], n_threads: int) -> NDArray[Any]:
-    width, dense = dense.shape[1], kernels.padded(dense)
-    out = np.empty((side.indptr.size - 1, dense.shape[1]), dense.dtype)
-    blocks = balanced(np.diff(side.indptr) + 1.0, 8 * n_threads)
-    launch(kernels.TIMES, n_threads, blocks, side.indptr, side.indices, values, dense, out)
-    return out[:, :width]
+    """What intercepts leave of the values of the rows from `first` on, times the weights."""
+    if intercepts is None and not block.weights.size:
+        return block.values
+    left = block.values.copy()
+    keys = block.keys if intercepts else None
+    for part in parts(block.size):
+        if intercepts is not None and keys is not None:
+            this, other = intercepts
+            left[part] = left[part] - (this[first:][keys[part]] + other[block.indices[part]])
+        if block.weights.size:
+            left[part] *= block.weights[part]
+    return left

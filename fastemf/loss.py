@@ -7,12 +7,13 @@ one) and the tests hold the two against each other.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["expectile", "expectile_loss", "sign_weights"]
+__all__ = ["expectile", "expectile_in_parts", "expectile_loss", "sign_weights"]
 
 
 def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
@@ -68,12 +69,39 @@ def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None)
     v = np.ones_like(b) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
     if b.size == 0:
         raise ValueError("values must not be empty")
-    level = float(np.sum(v * b) / np.sum(v))
+    return expectile_in_parts(lambda: [(b, v)], omega)
+
+
+def expectile_in_parts(
+    parts: Callable[[], Iterable[tuple[NDArray[Any], NDArray[Any]]]], omega: float
+) -> float:
+    """`expectile` of values that come in parts, each with its weights (empty for ones).
+
+    `parts` is called for every pass and gives the same parts in the same order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastemf.loss import expectile_in_parts
+    >>> ones = np.empty(0)
+    >>> expectile_in_parts(lambda: [(np.zeros(3), ones), (np.array([8.0]), ones)], omega=0.5)
+    2.0
+    """
+
+    def mean(around: float | None) -> float:
+        top = bottom = 0.0
+        for values, v in parts():
+            b = values.astype(np.float64, copy=False)
+            w = np.ones_like(b) if around is None else sign_weights(b - around, omega)
+            w = v * w if v.size else w
+            top, bottom = top + float(np.sum(w * b)), bottom + float(np.sum(w))
+        return top / bottom
+
+    level = mean(None)
     # Reweighting in one unknown cannot cycle: the level moves one way from its
     # first step on, so it stops when the weights do.
     for _ in range(200):
-        w = v * sign_weights(b - level, omega)
-        previous, level = level, float(np.sum(w * b) / np.sum(w))
+        previous, level = level, mean(level)
         if abs(level - previous) <= 1e-15 * abs(level):
             break
     return level

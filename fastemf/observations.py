@@ -1,9 +1,15 @@
-"""The observed entries, by row and by column: what the sweeps go through."""
+"""The observed entries, by row and by column: what the sweeps go through.
+
+A fit asks a `Source` for entries: block after block of whole rows (or columns), and all
+values in stretches of one length. `Observations` are the source in memory, of one block;
+a store on disk is another.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +26,36 @@ from fastemf.entries import (
 )
 from fastemf.entry_kernels import COUNT, PLACE
 from fastemf.labels import Labels
+from fastemf.loss import expectile_in_parts
 from fastemf.threads import launch
 
-__all__ = ["Observations", "Side", "observe"]
+__all__ = ["Grouped", "Observations", "Side", "Source", "group", "observe"]
+
+
+class Grouped(Protocol):
+    """One side of a source: entries by row (or by column), in blocks of whole rows."""
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where each group begins, over all blocks."""
+
+    @property
+    def mass(self) -> NDArray[np.float64]:
+        """Summed weight of each group (its count without weights)."""
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Each block's first group and its entries, which are gone when the next is asked for."""
+
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """All values and weights in order, in the pieces of `fastemf.entries.parts`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,34 +78,54 @@ class Side:
     mass: NDArray[np.float64]
 
     @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(self.values.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.values.dtype
+
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Everything at once."""
+        yield 0, self
+
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """All values and weights in order, a cacheful at a time."""
+        for part in parts(self.size):
+            yield self.values[part], self.weights[part]
+
+    @property
     def keys(self) -> NDArray[Any]:
         """The group of each entry."""
         groups = np.arange(self.indptr.size - 1, dtype=self.indices.dtype)
         return np.repeat(groups, np.diff(self.indptr))
 
 
-@dataclass(frozen=True, eq=False)
-class Observations:
-    """All observed entries of an (m, n) matrix, by row and by column.
+class Source:
+    """Observed entries of an (m, n) matrix, wherever they are kept.
 
-    Of a table with the labels of its rows and columns, in index order.
+    Of a table with the labels of its rows and columns, in index order. Sums go over
+    stretches of one length in one order, so every source of the same entries gives the
+    same bits.
     """
 
     shape: tuple[int, int]
-    by_row: Side
-    by_col: Side
-    row_labels: Labels | None = None
-    col_labels: Labels | None = None
+    by_row: Grouped
+    by_col: Grouped
+    row_labels: Labels | None
+    col_labels: Labels | None
 
     @property
     def size(self) -> int:
         """Number of observations."""
-        return int(self.by_row.values.size)
+        return self.by_row.size
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The float type everything is computed in."""
-        return self.by_row.values.dtype
+        return self.by_row.dtype
 
     @property
     def mass(self) -> float:
@@ -81,11 +134,26 @@ class Observations:
 
     def rms(self, level: float = 0.0) -> float:
         """Root mean square of the values around a level, in float64."""
-        v, total = self.by_row.weights, 0.0
-        for part in parts(self.size):
-            squares = np.square(self.by_row.values[part].astype(np.float64) - level)
-            total += float(np.sum(squares * v[part] if v.size else squares))
+        total = 0.0
+        for values, v in self.by_row.stretches():
+            squares = np.square(values.astype(np.float64) - level)
+            total += float(np.sum(squares * v if v.size else squares))
         return float(np.sqrt(total / self.mass))
+
+    def expectile(self, omega: float) -> float:
+        """The values' ω-expectile, in float64."""
+        return expectile_in_parts(self.by_row.stretches, omega)
+
+
+@dataclass(frozen=True, eq=False)
+class Observations(Source):
+    """All observed entries of an (m, n) matrix in memory, by row and by column."""
+
+    shape: tuple[int, int]
+    by_row: Side
+    by_col: Side
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
 
 
 def observe(
@@ -131,6 +199,11 @@ def observe(
         With the parameter, the rule and the value received; a value that is not
         finite is named by its row and column.
     """
+    if isinstance(R, Source) and not isinstance(R, Observations):
+        raise TypeError(
+            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete "
+            "reads it block by block"
+        )
     names = (rows, cols, values)
     where: Where = tables.table_row
     if table_files.is_source(R):
@@ -182,10 +255,10 @@ def _labelled(found: tables.Labelled, n_threads: int) -> Observations:
 def _grouped_both(entries: Entries, n_threads: int) -> Observations:
     shape, rows, cols, values, v, pointers, transposed, _ = entries
     if pointers is None:
-        by_row = _grouped(rows, cols, None, values, v, shape[0], n_threads)
+        by_row = group(rows, cols, None, values, v, shape[0], n_threads)
     else:
         by_row = _side(pointers, cols, values, v)
-    by_col = _grouped(cols, rows, pointers, values, v, shape[1], n_threads)
+    by_col = group(cols, rows, pointers, values, v, shape[1], n_threads)
     if transposed:
         return Observations(shape[::-1], by_col, by_row)
     return Observations(shape, by_row, by_col)
@@ -200,7 +273,7 @@ def _side(
     return side
 
 
-def _grouped(
+def group(
     keys: NDArray[Any],
     others: NDArray[Any],
     pointers: NDArray[np.int64] | None,

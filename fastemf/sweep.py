@@ -1,85 +1,73 @@
-"""One half-sweep on this machine: balanced blocks → kernel → status → error."""
+"""One half-sweep on this machine: blocks → solve → join → error."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf import kernels
-from fastemf.observations import Observations, Side
+from fastemf.blocks import RowProblem, Solved, solve_block
+from fastemf.observations import Grouped, Source
 from fastemf.records import HalfSweep, Ridge
-from fastemf.threads import launch, single_threaded_blas
+from fastemf.threads import single_threaded_blas
 
-__all__ = ["CompletionEngine", "balanced", "half_sweep"]
-
-BLOCKS_PER_THREAD = 8  # the loop over blocks is scheduled statically: several even out what is left
-WORK_PER_LAUNCH = 4e9  # multiply-adds per thread, about a second: how soon Ctrl-C is heard
+__all__ = ["CompletionEngine", "half_sweep", "joined"]
 
 
 def half_sweep(
-    side: Side,
+    side: Grouped,
     other: NDArray[Any],
     offset: NDArray[Any],
     start: NDArray[Any],
     ridge: NDArray[np.float64],
-    intercept_ridge: float,
+    problem: RowProblem,
     *,
-    omega: float,
-    n_factors: int,
     n_threads: int,
-    solve: bool = True,
-    steps: int = 0,
     name: str = "row",
 ) -> HalfSweep:
-    """Solve every row of one side, a pure function of its arguments.
+    """Solve every row of one side, block after block: a pure function of its arguments.
 
     Parameters
     ----------
     side
         The rows' observations.
-    other, offset
-        What the rows are regressed on, and what is subtracted from the values
-        first, both by index on the other side; `offset` may be empty.
-    start
-        (rows, q) where Newton starts; with ``solve=False`` where F is evaluated.
-    ridge, intercept_ridge, n_factors
-        Ridge per row on the first `n_factors` coordinates, and on the rest.
-    steps
-        0 for exact solves, or how many steps of conjugate gradients a row gets.
+    other, offset, start, ridge, problem
+        As in `solve_block`, for all rows, and `other` without its padding.
     name
         What a row is called in an error.
     """
-    dtype = side.values.dtype.type
-    n_rows, q = start.shape
-    out = np.empty_like(start)
-    stats = np.zeros((n_rows, kernels.N_STATS))
-    status = np.zeros(n_rows, np.int8)
     wide = kernels.padded(other)
-    limits = np.finfo(dtype)
-    level = kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny))
-    work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q
-    for group in _launches(work, n_threads):
-        blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
-        launch(
-            kernels.SWEEP, n_threads, blocks,
-            side.indptr, side.indices, side.values, side.weights, wide, offset,
-            ridge, float(intercept_ridge), n_factors, level,
-            kernels.MAX_NEWTON if solve else 0, steps, start, out, stats, status,
-        )  # fmt: skip
-    broken = np.flatnonzero(status == kernels.NOT_FINITE)
+    n_rows = start.shape[0]
+    whole: Solved | None = None
+    for first, block in side.blocks():
+        rows = slice(first, first + block.indptr.size - 1)
+        solved = solve_block(
+            block, wide, offset, start[rows], ridge[rows], problem, n_threads=n_threads
+        )
+        if whole is None:
+            if rows.stop == n_rows:
+                return joined(solved, name)
+            whole = Solved.empty(n_rows, start.shape[1], start.dtype)
+        whole.put(rows, solved)
+    assert whole is not None  # a matrix has at least one row
+    return joined(whole, name)
+
+
+def joined(solved: Solved, name: str) -> HalfSweep:
+    """The outcome for all rows of a side; raises where the equations of one were not finite."""
+    broken = np.flatnonzero(solved.status == kernels.NOT_FINITE)
     if broken.size:
         raise FloatingPointError(
             f"the normal equations of {name} {broken[0]} are not finite in "
-            f"{np.dtype(dtype)} ({broken.size} such {name}s): the data or the factors are too "
+            f"{solved.factor.dtype} ({broken.size} such {name}s): the data or the factors are too "
             "large; rescale the data, use float64, or raise reg"
         )
     # Sums over rows happen here, in one order, whatever the blocks were.
-    total = stats.sum(axis=0)
+    total = solved.stats.sum(axis=0)
     return HalfSweep(
-        factor=out,
+        factor=solved.factor,
         above=float(total[kernels.ABOVE]),
         below=float(total[kernels.BELOW]),
         gradient=float(np.sqrt(total[kernels.GRADIENT])),
@@ -89,21 +77,8 @@ def half_sweep(
     )
 
 
-def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
-    """Boundaries of at most `n_blocks` runs of rows with about equal work."""
-    done = np.cumsum(work)
-    cuts = np.searchsorted(done, done[-1] * np.arange(1, n_blocks) / n_blocks)
-    return np.unique(np.concatenate([[0], cuts, [work.size]])).astype(np.int64)
-
-
-def _launches(work: NDArray[np.float64], n_threads: int) -> list[tuple[int, int]]:
-    n_launches = int(np.ceil(work.sum() / (WORK_PER_LAUNCH * n_threads)))
-    cuts = balanced(work, n_launches).tolist()
-    return list(pairwise(cuts))
-
-
 class CompletionEngine:
-    """Half-sweeps over the entries of a matrix, in this process.
+    """Half-sweeps over the entries of a matrix, in this process, wherever they are kept.
 
     Factors carry an intercept as their last column where there are intercepts:
     rows then solve for (x_i, a_i) against (y_j, 1) with target b − μ − c_j, and
@@ -129,7 +104,7 @@ class CompletionEngine:
 
     def __init__(
         self,
-        observations: Observations,
+        observations: Source,
         omega: float,
         *,
         level: float | None,
@@ -147,11 +122,11 @@ class CompletionEngine:
             side.mass if count_scaled else np.ones_like(side.mass) for side in self._sides
         )
         self.mass = observations.mass
-        size = observations.rms()
-        self.rounding = 16 * float(np.finfo(observations.dtype).eps) * size
-        self.spread = observations.rms(level or 0.0)  # around the level
+        self.size = observations.rms()
+        self.rounding = 16 * float(np.finfo(observations.dtype).eps) * self.size
+        self.spread = observations.rms(level) if level else self.size  # around the level
         if self.spread <= self.rounding:  # constant data have none: their size must do
-            self.spread = size
+            self.spread = self.size
         # The constant column beside the factors is as large as their entries should be (to a
         # power of two, so that nothing is rounded): then the minimum norm of a singular row
         # follows the data's unit, and the normal equations are evenly scaled.
@@ -203,12 +178,8 @@ class CompletionEngine:
             offset,
             np.ascontiguousarray(factors),
             ridge.factors * self._scales[axis],
-            intercepts,
-            omega=self.omega,
-            n_factors=k,
+            RowProblem(self.omega, k, intercepts, solve, self._steps),
             n_threads=self._n_threads,
-            solve=solve,
-            steps=self._steps,
             name="row" if axis == 0 else "column",
         )
         if self._level is not None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf import sweep
+from fastemf import blocks as engine_blocks
 from fastemf.threads import count_threads
 
 FIT = """
@@ -62,8 +62,8 @@ def test_bits_do_not_depend_on_threads_or_process():
 def test_bits_do_not_depend_on_blocks_or_launches(monkeypatch, blocks):
     R = fastemf.datasets.make_skewed(20, 15, rank=2, density=0.5, random_state=5).R
     expected = fastemf.complete(R, 0.1, 3, reg=0.01, max_iter=3, tol=1)
-    monkeypatch.setattr(sweep, "BLOCKS_PER_THREAD", blocks)
-    monkeypatch.setattr(sweep, "WORK_PER_LAUNCH", 300.0)
+    monkeypatch.setattr(engine_blocks, "BLOCKS_PER_THREAD", blocks)
+    monkeypatch.setattr(engine_blocks, "WORK_PER_LAUNCH", 300.0)
     fit = fastemf.complete(R, 0.1, 3, reg=0.01, max_iter=3, tol=1)
     np.testing.assert_array_equal(fit.X, expected.X)
     np.testing.assert_array_equal(fit.Y, expected.Y)
