@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fastemf import metrics as metrics
     from fastemf import operators as operators
     from fastemf import plot as plot
+    from fastemf import store as store
     from fastemf.completion import complete as complete
     from fastemf.factorization import Factorization as Factorization
     from fastemf.factorization import load as load
@@ -46,7 +47,7 @@ _HOME = {
     "SweepRecord": "records",
     "ConvergenceWarning": "warn",
 }
-_MODULES = ("datasets", "loss", "metrics", "operators", "plot")
+_MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,11 @@ import numpy as np
 from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
 from fastemf.initialise import starting_factors
-from fastemf.loss import expectile
-from fastemf.observations import Observations, observe
+from fastemf.observations import Source, observe
 from fastemf.records import SweepRecord
 from fastemf.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
+from fastemf.store import Store
+from fastemf.store import open as open_store
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads
 from fastemf.validation import (
@@ -78,9 +80,11 @@ def complete(
         stored entry is observed, zeros included; what is not stored is missing),
         a dense array (NaN is missing), a masked array, a tuple
         ``(rows, cols, values)``, a table (pandas, polars, pyarrow, or anything with
-        ``__arrow_c_stream__``), or the path of a file (.csv, .tsv, .parquet, .mtx, .npz of
-        scipy). Repeated (row, column) pairs are kept as separate
-        observations. float32 data are computed in float32, all else in float64.
+        ``__arrow_c_stream__``), the path of a file (.csv, .tsv, .parquet, .mtx, .npz of
+        scipy), or a `fastemf.store.Store` or the path of one, which is read block by block
+        and gives the bits that the same data in memory give. Repeated (row, column) pairs
+        are kept as separate observations. float32 data are computed in float32, all else
+        in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, hardly moved by a
         long right tail; 0.5: least squares; above: the tail. A level is not a
@@ -209,16 +213,11 @@ def complete(
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
 
-    observations = observe(
-        R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, n_threads=n_threads
-    )
+    observations = _source(R, weights, shape, (rows, cols, values), n_threads)
     k = check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=reg == 0)
 
-    side = observations.by_row
-    level = None
-    if intercepts:
-        level = expectile(side.values, omega, side.weights if side.weights.size else None)
+    level = observations.expectile(omega) if intercepts else None
     engine = CompletionEngine(
         observations,
         omega,
@@ -263,8 +262,26 @@ def complete(
     )
 
 
+def _source(
+    R: Any, weights: Any, shape: Any, names: tuple[Any, Any, Any], n_threads: int
+) -> Source:
+    rows, cols, values = names
+    if isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
+        R = open_store(R)
+    if not isinstance(R, Store):
+        return observe(
+            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values,
+            n_threads=n_threads,
+        )  # fmt: skip
+    given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(f"{name} must not be given beside a store, which has its own")
+    return R
+
+
 def _noise_ridge(
-    engine: CompletionEngine, observations: Observations, k: int, intercepts: bool
+    engine: CompletionEngine, observations: Source, k: int, intercepts: bool
 ) -> NoiseRidge:
     width = k + intercepts
     spent = sum(
@@ -281,7 +298,7 @@ def _noise_ridge(
     )
 
 
-def _warn_of_gaps(observations: Observations, k: int, *, interpolates: bool) -> None:
+def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:
     sides = (observations.by_row, observations.by_col)
     counts = [np.diff(side.indptr) for side in sides]
     empty = [int(np.count_nonzero(count == 0)) for count in counts]

@@ -21,7 +21,7 @@ from fastemf.validation import check_dtype
 
 __all__ = [
     "Labelled", "Sides", "arrow", "check_names", "from_columns", "from_frame", "from_table",
-    "is_frame", "is_table", "select", "table_row",
+    "is_frame", "is_table", "numbers", "select", "table_row",
 ]  # fmt: skip
 
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
@@ -101,11 +101,11 @@ def from_table(
     columns = select(table, names)
     if len(columns[0]) == 0:
         raise ValueError("R must hold at least one observation, got a table without lines")
-    numbers = [_numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
+    read = [numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
     if isinstance(weights, str):
-        weights = numbers[1]
+        weights = read[1]
     return from_columns(
-        columns[0], columns[1], numbers[0], weights, sides, (rows, cols), n_threads, where
+        columns[0], columns[1], read[0], weights, sides, (rows, cols), n_threads, where
     )
 
 
@@ -153,7 +153,7 @@ def check_names(names: Sequence[Any], present: list[Any], table: str = "the tabl
             raise ValueError(f"{table} has {times} column {name!r}; it has {listed}")
 
 
-def _numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
+def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
     """Values of a column: Arrow's own memory where it is in one piece and has no nulls."""
     pa = arrow()
     what = f"column {name!r}"

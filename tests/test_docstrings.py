@@ -29,7 +29,7 @@ def public():
             for method, function in vars(value).items():
                 if inspect.isfunction(function) and not method.startswith("_"):
                     yield f"{name}.{method}", function
-    for module in (fastemf.datasets, fastemf.loss, fastemf.metrics, fastemf.plot):
+    for module in (fastemf.datasets, fastemf.loss, fastemf.metrics, fastemf.plot, fastemf.store):
         for name in module.__all__:
             if inspect.isfunction(getattr(module, name)):
                 yield name, getattr(module, name)

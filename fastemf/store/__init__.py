@@ -1,0 +1,19 @@
+"""Observations on disk, more than memory holds: build a store once, fit it block by block.
+
+>>> import os, tempfile, fastemf
+>>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R.tocoo()
+>>> path = os.path.join(tempfile.mkdtemp(), "log")
+>>> fastemf.store.build((R.row, R.col, R.data), path)
+<Store 60 x 40, 1200 observations, float64>
+>>> fastemf.complete(path, omega=0.1, k=2).shape
+(60, 40)
+"""
+
+from __future__ import annotations
+
+from fastemf.store.building import build
+from fastemf.store.manifest import StoreError
+from fastemf.store.reading import Store, read_block, verify
+from fastemf.store.reading import open_store as open
+
+__all__ = ["Store", "StoreError", "build", "open", "read_block", "verify"]

@@ -1,0 +1,323 @@
+"""What a store is built from, chunk by chunk: Parquet, CSV, tables, arrays, an iterator.
+
+Nothing is held but the chunk at hand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.columns import Where, check_nulls, first_null, joined
+from fastemf.table_files import DELIMITERS
+from fastemf.tables import arrow, check_names, numbers
+from fastemf.validation import check_dtype
+
+__all__ = ["Chunk", "Chunks", "Names", "read_chunks"]
+
+
+class Chunk(NamedTuple):
+    """Some entries, as they came."""
+
+    name: str  # where they came from, for messages
+    first: int  # number of the first entry there
+    rows: Any
+    cols: Any
+    values: Any
+    weights: Any = None
+    labels: tuple[str, str] | None = None  # names of the columns, where rows and cols are labels
+    is_text: bool = False  # labels as they are written in a CSV file
+
+    def place(self, entry: int) -> str:
+        """Where an entry is, for a message."""
+        return f"entry {self.first + entry} of {self.name}"
+
+    def pieces(self, length: int) -> Iterator[Chunk]:
+        """At most `length` entries at a time."""
+        for first in range(0, len(self.values), length):
+            part = slice(first, first + length)
+            yield self._replace(
+                first=self.first + first,
+                rows=self.rows[part],
+                cols=self.cols[part],
+                values=self.values[part],
+                weights=None if self.weights is None else self.weights[part],
+            )
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """All chunks of a source, to be read once."""
+
+    entries: Iterable[Chunk]
+    size: int | None  # number of entries, where it is known before they are read
+    value_dtype: np.dtype[Any] | None  # likewise
+
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.entries)
+
+
+class Names(NamedTuple):
+    """Which columns of a table are meant."""
+
+    rows: Any
+    cols: Any
+    values: Any
+    weights: Any
+    positions: bool  # whether rows and columns are positions; else they are labels
+
+    def fields(self) -> list[tuple[str, str]]:
+        """What each column is, and its name."""
+        found = zip(("rows", "cols", "values", "weights"), self, strict=False)
+        return [(field, str(name)) for field, name in found if name is not None]
+
+    def given(self) -> list[str]:
+        """Those that are needed, each of them a string."""
+        for field, name in zip(("rows", "cols", "values"), self, strict=False):
+            if not isinstance(name, str):
+                raise TypeError(f"{field} must name a column of the table, got {name!r}")
+        if self.weights is not None and not isinstance(self.weights, str):
+            raise TypeError(f"weights must name a column of the table, got {self.weights!r}")
+        return [name for _, name in self.fields()]
+
+
+def read_chunks(source: Any, names: Names, length: int) -> Chunks:
+    """Open a source of any kind; chunks have about `length` entries where that can be chosen."""
+    if isinstance(source, tuple):
+        _refuse_names(names._replace(weights=None), "triplets")
+        return _from_triplets(source, names.weights)
+    if isinstance(source, (str, os.PathLike)):
+        return _from_files(_files_in(Path(source)), names, length)
+    if isinstance(source, list) and source and isinstance(source[0], (str, os.PathLike)):
+        return _from_files([Path(path) for path in source], names, length)
+    if isinstance(source, Iterator):
+        return Chunks(_from_iterator(source, names), None, None)
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+        whole = _table_chunk("the table", source, names)
+        return Chunks([whole], len(whole.values), check_dtype(whole.values.dtype, "values"))
+    raise TypeError(
+        "source must be a Parquet or CSV file, a list of them, a folder of them, a table, a tuple "
+        f"(rows, cols, values) or an iterator of such chunks, got {type(source).__name__}"
+    )
+
+
+# --- arrays and iterators ------------------------------------------------------------------
+
+
+def _from_triplets(source: tuple[Any, ...], weights: Any) -> Chunks:
+    if len(source) != 3:
+        raise ValueError(f"source as a tuple must be (rows, cols, values), got {len(source)} items")
+    chunk = _array_chunk("the triplets", (*source, weights))
+    return Chunks([chunk], len(chunk.values), check_dtype(chunk.values.dtype, "values"))
+
+
+def _array_chunk(name: str, columns: Sequence[Any]) -> Chunk:
+    arrays = [None if column is None else np.asarray(column) for column in columns]
+    shapes = [array.shape for array in arrays if array is not None]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+        raise ValueError(
+            f"rows, cols and values (and weights) of {name} must be one-dimensional and of equal "
+            f"length, got shapes {', '.join(map(str, shapes))}"
+        )
+    rows, cols, values, *weights = arrays
+    return Chunk(name, 0, rows, cols, values, weights[0] if weights else None)
+
+
+def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
+    for number, item in enumerate(source):
+        name = f"chunk {number}"
+        if isinstance(item, tuple):
+            _refuse_names(names, "chunks of arrays")
+            if len(item) not in (3, 4):
+                raise ValueError(
+                    f"{name} as a tuple must be (rows, cols, values) or (rows, cols, values, "
+                    f"weights), got {len(item)} items"
+                )
+            yield _array_chunk(name, item)
+        elif hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__"):
+            yield _table_chunk(name, item, names)
+        else:
+            raise TypeError(
+                f"{name} must be a tuple (rows, cols, values) or a table, got {type(item).__name__}"
+            )
+
+
+def _refuse_names(names: Names, what: str) -> None:
+    for field, _ in names.fields():
+        raise ValueError(f"{field} names a column of a table, but source has {what}")
+
+
+# --- tables --------------------------------------------------------------------------------
+
+
+def _table_chunk(
+    name: str, table: Any, names: Names, first: int = 0, *, is_text: bool = False
+) -> Chunk:
+    pa = arrow()
+    if not isinstance(table, (pa.Table, pa.RecordBatch)):
+        try:
+            table = pa.table(table)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must be a table with named columns: {error}") from None
+    wanted = names.given()
+    check_names(wanted, table.schema.names, name)
+    here = Chunk(name, first, None, None, None)
+    columns = {field: table.column(column) for field, column in names.fields()}
+    values, *weights = (
+        numbers(columns[field], getattr(names, field), here.place)
+        for field in ("values", "weights")
+        if field in columns
+    )
+    rows, cols = columns["rows"], columns["cols"]
+    found = here._replace(
+        rows=rows, cols=cols, values=values, weights=weights[0] if weights else None
+    )
+    if not names.positions:
+        return found._replace(labels=(names.rows, names.cols), is_text=is_text)
+    return found._replace(
+        rows=_positions(rows, names.rows, here.place),
+        cols=_positions(cols, names.cols, here.place),
+    )
+
+
+def _positions(column: Any, name: str, where: Where) -> NDArray[Any]:
+    check_nulls(column.null_count, lambda: first_null(column), f"column {name!r}", where)
+    return joined(column)
+
+
+# --- files ---------------------------------------------------------------------------------
+
+
+def _files_in(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    shown = [
+        file
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    ]
+    kinds = [[file for file in shown if _is_csv(file) == csv] for csv in (False, True)]
+    kinds[0] = [file for file in kinds[0] if file.suffix == ".parquet"]
+    if all(kinds):
+        raise ValueError(
+            f"{path} holds both Parquet and CSV files, such as {kinds[0][0].name} and "
+            f"{kinds[1][0].name}; give a list of those that are meant"
+        )
+    files = kinds[0] or kinds[1]
+    if not files:
+        raise FileNotFoundError(f"{path} holds no .parquet, .csv or .tsv files")
+    return files
+
+
+def _text_suffix(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _is_csv(path: Path) -> bool:
+    return _text_suffix(path) in DELIMITERS
+
+
+def _from_files(paths: list[Path], names: Names, length: int) -> Chunks:
+    wanted = names.given()
+    for path in paths:
+        if not path.is_file():
+            raise FileNotFoundError(f"{path}: no such file")
+    kinds = {_is_csv(path) for path in paths}
+    if len(kinds) > 1:
+        raise ValueError("source must list Parquet files or CSV files, got both")
+    if kinds.pop():
+        return Chunks(_read_csv(paths, names, wanted, length), None, np.dtype(np.float64))
+    size, value_dtype = _check_parquet(paths, wanted)
+    return Chunks(_read_parquet(paths, names, wanted, length), size, value_dtype)
+
+
+def _parquet_file(path: Path) -> Any:
+    pa = arrow()
+    from pyarrow import parquet
+
+    try:
+        # Buffering ahead holds whole row groups more; so does a data set's scanner.
+        return parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: cannot be read as Parquet: {error}") from None
+
+
+def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[Any]]:
+    """Number of entries, and the type of their values, which all files share."""
+    size = 0
+    first: Any = None
+    for path in paths:
+        with _parquet_file(path) as file:
+            schema = file.schema_arrow
+            check_names(wanted, schema.names, str(path))
+            types = [schema.field(name).type for name in wanted]
+            size += file.metadata.num_rows
+        first = first or types
+        for name, before, here in zip(wanted, first, types, strict=True):
+            if before != here:
+                raise ValueError(
+                    f"column {name!r} must have one type in all files, got {before} in {paths[0]} "
+                    f"and {here} in {path}"
+                )
+    is_single = str(first[2]) == "float"
+    return size, np.dtype(np.float32 if is_single else np.float64)
+
+
+def _read_parquet(
+    paths: list[Path], names: Names, wanted: list[str], length: int
+) -> Iterator[Chunk]:
+    pa = arrow()
+    for path in paths:
+        with _parquet_file(path) as file:
+            for group in range(file.num_row_groups):
+                name, done = f"{path}, row group {group}", 0
+                batches = file.iter_batches(length, row_groups=[group], columns=wanted)
+                while True:
+                    try:
+                        batch = next(batches, None)
+                    except (pa.ArrowException, OSError) as error:
+                        raise ValueError(f"{name}: cannot be read: {error}") from None
+                    if batch is None:
+                        break
+                    yield _table_chunk(name, batch, names, done)
+                    done += len(batch)
+
+
+def _read_csv(paths: list[Path], names: Names, wanted: list[str], length: int) -> Iterator[Chunk]:
+    pa = arrow()
+    from pyarrow import csv
+
+    side = pa.int64() if names.positions else pa.string()
+    convert = csv.ConvertOptions(
+        include_columns=wanted,
+        column_types={name: pa.float64() for name in wanted} | dict.fromkeys(names[:2], side),
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
+    for path in paths:
+        parse = csv.ParseOptions(delimiter=DELIMITERS[_text_suffix(path)], newlines_in_values=True)
+        done = 0
+        try:
+            with csv.open_csv(
+                path, read_options=options, parse_options=parse, convert_options=convert
+            ) as reader:
+                while True:
+                    try:
+                        batch = reader.read_next_batch()
+                    except StopIteration:
+                        break
+                    yield _table_chunk(str(path), batch, names, done, is_text=True)
+                    done += len(batch)
+        except pa.ArrowKeyError as error:
+            raise ValueError(f"{path}: {error.args[0]}") from None
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path}: cannot be read as CSV after entry {done}: {error}") from None

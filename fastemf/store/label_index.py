@@ -1,0 +1,96 @@
+"""Labels numbered in order of first appearance while they come, chunk after chunk."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.columns import Where, objects
+from fastemf.labels import Labels
+from fastemf.table_files import INTEGER
+
+__all__ = ["LabelIndex"]
+
+
+class LabelIndex:
+    """Positions of the labels of one side, as far as they were seen.
+
+    Parameters
+    ----------
+    name
+        Of the column.
+    is_text
+        Whether labels come as they are written in a CSV file, where they are integers if
+        all of them are.
+    """
+
+    def __init__(self, name: str, *, is_text: bool) -> None:
+        self._name = name
+        self._is_text = is_text
+        self._kind: str | None = None
+        self._strings: dict[str, int] = {}
+        self._numbers = np.empty(0, np.int64)  # ascending; dates as int64
+        self._places = np.empty(0, np.int64)  # of those
+
+    def __len__(self) -> int:
+        return len(self._strings) or self._numbers.size
+
+    def positions(self, column: Any, what: str, where: Where) -> NDArray[np.int64]:
+        """Position of each label of a chunk; those that are new come after all others."""
+        labels, codes = Labels.encode(column, what=what, where=where)
+        self._settle_kind(labels, what)
+        if self._kind == "str":
+            known = self._strings
+            found = [known.setdefault(label, len(known)) for label in labels.values.tolist()]
+            return np.asarray(np.array(found, np.int64)[codes])
+        numbers = labels.values
+        numbers = numbers.view(np.int64) if numbers.dtype.kind == "M" else numbers
+        places = self._look_up(numbers.astype(self._numbers.dtype, copy=False))
+        return np.asarray(places[codes])
+
+    def finish(self) -> Labels:
+        """All of them."""
+        if self._kind == "str":
+            written = list(self._strings)
+            if self._is_text and all(re.match(INTEGER, label) for label in written):
+                numbers = [int(label) for label in written]
+                if all(-(2**63) <= number < 2**63 for number in numbers):
+                    return Labels(np.array(numbers, np.int64), self._name)
+            return Labels(objects(written), self._name)
+        values = np.empty_like(self._numbers)
+        values[self._places] = self._numbers
+        assert self._kind is not None  # every chunk has entries
+        return Labels(values.view(self._kind), self._name)
+
+    def _settle_kind(self, labels: Labels, what: str) -> None:
+        """One kind throughout; integers become unsigned when one needs it and none is negative."""
+        before, here = self._kind, labels.kind
+        integers = ("int64", "uint64")
+        if before in integers and here in integers and before != here:
+            negative = self._numbers if before == "int64" else labels.values
+            if negative.size and negative.min() >= 0:
+                self._kind, self._numbers = "uint64", self._numbers.astype(np.uint64)
+                return
+        elif before is None:
+            self._kind = here
+            self._numbers = self._numbers.astype(np.uint64 if here == "uint64" else np.int64)
+            return
+        if before != here:
+            raise TypeError(f"{what} must hold labels of one kind, got {before} before and {here}")
+
+    def _look_up(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        at = np.searchsorted(self._numbers, numbers)
+        inside = np.minimum(at, max(0, self._numbers.size - 1))
+        known = self._numbers[inside] == numbers if self._numbers.size else np.zeros(at.size, bool)
+        places = np.where(known, self._places[inside], -1) if self._numbers.size else at - at - 1
+        new = np.flatnonzero(~known)
+        if new.size:
+            places[new] = self._numbers.size + np.arange(new.size)
+            order = new[np.argsort(numbers[new])]
+            at = np.searchsorted(self._numbers, numbers[order])
+            self._numbers = np.insert(self._numbers, at, numbers[order])
+            self._places = np.insert(self._places, at, places[order])
+        return places

@@ -1,0 +1,304 @@
+"""`Store`: observations on disk, read block by block while a fit goes on.
+
+Reading writes nothing: stores may be read-only, and have any number of readers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.entries import PART, parts
+from fastemf.label_arrays import from_arrays
+from fastemf.labels import Labels
+from fastemf.observations import Side, Source
+from fastemf.store.cuts import cuts_within
+from fastemf.store.files import checksum, read_into
+from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
+from fastemf.validation import check_integer
+
+__all__ = ["BUDGET", "Store", "StoredSide", "open_store", "read_block", "verify"]
+
+BUDGET = 1 << 28
+# Two blocks are in memory, one being solved and one being read, and a third's worth of
+# temporary arrays.
+SHARES = 3
+
+Room = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSide:
+    """Entries by row (axis 0) or by column (axis 1), on disk; pointers and masses in memory."""
+
+    folder: Path
+    axis: int
+    manifest: Manifest
+    budget: int
+    _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
+
+    @cached_property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where each group begins."""
+        return self._read("indptr", 0, self.manifest.shape[self.axis] + 1)
+
+    @cached_property
+    def mass(self) -> NDArray[np.float64]:
+        """Summed weight of each group (its count without weights)."""
+        return self._mass(self.indptr, 0)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.manifest.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return np.dtype(self.manifest.dtype)
+
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Blocks of whole groups within the budget, the next one read while one is at hand."""
+        ranges = list(pairwise(self.cuts().tolist()))
+        longest = max(int(self.indptr[last] - self.indptr[first]) for first, last in ranges)
+        rooms = [self._room(longest) for _ in range(min(2, len(ranges)))]
+        try:
+            with ThreadPoolExecutor(1, "fastemf-read") as reader:
+
+                def ahead(number: int) -> Any:
+                    first, last = ranges[number]
+                    pointers = self.indptr[first : last + 1]
+                    return reader.submit(self._block, first, pointers, rooms[number % 2])
+
+                coming = ahead(0)
+                for number, (first, _) in enumerate(ranges):
+                    block = coming.result()
+                    if number + 1 < len(ranges):
+                        coming = ahead(number + 1)
+                    yield first, block
+        finally:
+            self._spare.extend(rooms)
+
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """All values and weights in order, in the pieces of `fastemf.entries.parts`."""
+        each = self.dtype.itemsize * (2 if self.manifest.weighted else 1)
+        length = max(1, self.budget // SHARES // each // PART) * PART
+        for first in range(0, self.size, length):
+            count = min(length, self.size - first)
+            values = self._read("values", first, count)
+            weights = self._read("weights", first, count) if self.manifest.weighted else values[:0]
+            for part in parts(count):
+                yield values[part], weights[part]
+
+    def read(self, first: int, last: int) -> Side:
+        """Groups from `first` to `last` − 1, in arrays of their own."""
+        pointers = self._read("indptr", first, last + 1 - first)
+        return self._block(first, pointers, self._room(int(pointers[-1] - pointers[0])))
+
+    def labels(self) -> Labels | None:
+        """What the groups are called, if anything."""
+        if not self.manifest.labels:
+            return None
+        files = [f"{SIDES[self.axis]}.{part}.npy" for part in LABEL_PARTS]
+        content, offsets = (
+            self._read(part, 0, self.manifest.files[name].length)
+            for part, name in zip(LABEL_PARTS, files, strict=True)
+        )
+        about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
+        try:
+            return from_arrays(about, content, offsets, n)
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"{self.folder / files[0]} is damaged: {error}") from None
+
+    def cuts(self) -> NDArray[np.int64]:
+        """Boundaries of the blocks: at most a share of the budget each, or one group."""
+        each = self.manifest.index_dtype.itemsize
+        each += self.dtype.itemsize * (2 if self.manifest.weighted else 1)
+        return cuts_within(self.budget // SHARES, self.indptr, each, 8)
+
+    def _block(self, first: int, pointers: NDArray[np.int64], room: Room) -> Side:
+        at, count = int(pointers[0]), int(pointers[-1] - pointers[0])
+        columns = {part: self._read(part, at, count, room[part][:count]) for part in room}
+        weights = columns.get("weights", columns["values"][:0])
+        indices, n = columns["indices"], self.manifest.shape[1 - self.axis]
+        # A kernel that follows a wrong index reads foreign memory. Negative ones are large here.
+        if count and indices.view(f"u{indices.itemsize}").max() >= n:
+            name = self.folder / f"{SIDES[self.axis]}.indices.npy"
+            raise StoreError(f"{name} is damaged: an index is not below {n}")
+        return Side(
+            pointers - at, indices, columns["values"], weights,
+            self._mass(pointers, first),
+        )  # fmt: skip
+
+    def _room(self, length: int) -> Room:
+        """Memory for that many entries, of an earlier pass if it is large enough."""
+        with suppress(IndexError):
+            spare = self._spare.pop()
+            if spare["values"].size >= length:
+                return spare
+        kinds = {"indices": self.manifest.index_dtype, "values": self.dtype}
+        if self.manifest.weighted:
+            kinds["weights"] = self.dtype
+        return {part: np.empty(length, kind) for part, kind in kinds.items()}
+
+    def _mass(self, pointers: NDArray[np.int64], first: int) -> NDArray[np.float64]:
+        if not self.manifest.weighted:
+            return np.diff(pointers).astype(np.float64)
+        return self._read("mass", first, pointers.size - 1)
+
+    def _read(
+        self, part: str, first: int, count: int, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        name = f"{SIDES[self.axis]}.{part}.npy"
+        stored = self.manifest.files[name]
+        array = np.empty(count, stored.dtype) if out is None else out
+        with (self.folder / name).open("rb", buffering=0) as file:
+            file.seek(stored.data + first * array.itemsize)
+            if not read_into(file, array):
+                raise StoreError(f"{self.folder / name} ended early: it is truncated")
+        return array
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Store(Source):
+    """Observations of an (m, n) matrix in a folder, for `fastemf.complete`.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+    shape : tuple of int
+        Rows and columns.
+    size : int
+        Number of observations.
+    dtype : numpy.dtype
+        float32 or float64: what a fit computes in.
+    budget : int
+        Bytes of observations that a fit holds in memory at once; more only for a row or
+        column that is longer.
+    row_labels, col_labels : Labels or None
+        What rows and columns are called, where they came from tables.
+    """
+
+    path: Path
+    shape: tuple[int, int]
+    by_row: StoredSide = field(repr=False)
+    by_col: StoredSide = field(repr=False)
+    budget: int
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        more = ", weights" if self.by_row.manifest.weighted else ""
+        more += "" if self.row_labels is None else ", labels"
+        return f"<Store {m} x {n}, {self.size} observations, {self.dtype}{more}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(open_store, budget=self.budget), (self.path,)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the manifest says, and the bytes on disk."""
+        manifest = self.by_row.manifest
+        return {
+            "shape": self.shape,
+            "size": self.size,
+            "dtype": manifest.dtype,
+            "weighted": manifest.weighted,
+            "labels": [about["name"] for about in manifest.labels],
+            "bytes": sum(stored.bytes for stored in manifest.files.values()),
+        }
+
+
+def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
+    """Open a store that `fastemf.store.build` wrote; its entries stay on disk.
+
+    Parameters
+    ----------
+    path
+        Its folder.
+    budget
+        Bytes of observations that a fit may hold in memory at once.
+
+    Raises
+    ------
+    fastemf.store.StoreError
+        A `ValueError`: it is no store, of another version, or a file is missing or has
+        another size. That the content is right, `fastemf.store.verify` checks.
+    FileNotFoundError
+        There is no such folder.
+
+    Examples
+    --------
+    >>> import os, tempfile, fastemf
+    >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, random_state=0, density=0.5).R.tocoo()
+    >>> path = os.path.join(tempfile.mkdtemp(), "log")
+    >>> _ = fastemf.store.build((R.row, R.col, R.data), path)
+    >>> log = fastemf.store.open(path, budget=64 * 2**20)
+    >>> log.shape, log.size
+    ((60, 40), 1200)
+    >>> fastemf.complete(log, omega=0.1, k=2).shape
+    (60, 40)
+    """
+    folder = Path(os.path.abspath(path))
+    budget = check_integer(budget, "budget", minimum=1)
+    manifest = Manifest.read(folder)
+    rooms: list[Room] = []
+    sides = [StoredSide(folder, axis, manifest, budget, rooms) for axis in (0, 1)]
+    for side in sides:
+        pointers = side.indptr
+        right = pointers[0] == 0 and pointers[-1] == side.size and (np.diff(pointers) >= 0).all()
+        if not right:
+            name = folder / f"{SIDES[side.axis]}.indptr.npy"
+            raise StoreError(f"{name} is damaged: it must rise from 0 to {side.size}")
+    labels = [side.labels() for side in sides]
+    return Store(folder, manifest.shape, sides[0], sides[1], budget, labels[0], labels[1])
+
+
+def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -> Side:
+    """Observations of the rows (axis 0) or columns (axis 1) from `first` to `last` − 1.
+
+    Every argument can be sent to another process: with `fastemf.blocks.solve_block` this is
+    a half-sweep's work, anywhere the folder can be seen.
+
+    Examples
+    --------
+    >>> import os, tempfile, fastemf
+    >>> path = os.path.join(tempfile.mkdtemp(), "log")
+    >>> _ = fastemf.store.build(([0, 1, 1], [0, 2, 0], [1.5, 2.0, 4.0]), path)
+    >>> fastemf.store.read_block(path, 0, 1, 2).values.tolist()
+    [2.0, 4.0]
+    """
+    folder = Path(os.path.abspath(path))
+    return StoredSide(folder, axis, Manifest.read(folder), BUDGET).read(first, last)
+
+
+def verify(path: str | os.PathLike[str]) -> None:
+    """Read a store from end to end and compare it with its checksums.
+
+    Raises
+    ------
+    fastemf.store.StoreError
+        As for `open`, or a file's content has changed; the file is named.
+
+    Examples
+    --------
+    >>> import os, tempfile, fastemf
+    >>> path = os.path.join(tempfile.mkdtemp(), "log")
+    >>> _ = fastemf.store.build(([0, 1, 1], [0, 2, 0], [1.5, 2.0, 4.0]), path)
+    >>> fastemf.store.verify(path)
+    """
+    folder = Path(os.path.abspath(path))
+    for name, stored in Manifest.read(folder).files.items():
+        if checksum(folder / name) != stored.crc32:
+            raise StoreError(f"{folder / name} is damaged: its checksum is not the manifest's")

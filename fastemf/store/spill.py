@@ -1,0 +1,167 @@
+"""The entries of a source as they come, checked and in raw files: a source is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.labels import Labels
+from fastemf.store.chunks import Chunk
+from fastemf.store.files import ArrayFile
+from fastemf.store.label_index import LabelIndex
+from fastemf.store.workplace import Workplace
+from fastemf.validation import check_dtype, check_indices
+from fastemf.value_check import ValueCheck, check_weights
+
+__all__ = ["Piece", "Spill"]
+
+
+class Piece(NamedTuple):
+    """Entries read back, in the order they came."""
+
+    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
+    values: NDArray[Any]
+    weights: NDArray[Any]  # empty where every weight is one
+
+
+class Spill:
+    """Checked entries in raw files."""
+
+    def __init__(self, place: Workplace, shape: tuple[int, int] | None) -> None:
+        self._place = place
+        self._shape = shape
+        self._check: ValueCheck | None = None
+        self._files: list[ArrayFile] = []  # rows, columns, values, weights
+        self._top = [-1, -1]
+        self._labels: list[LabelIndex] = []  # of both sides, where there are any
+        self.size = 0
+        self.weighted = False
+
+    @property
+    def index_dtype(self) -> np.dtype[Any]:
+        """Of rows and columns: 32 bits where they suffice."""
+        limit = np.iinfo(np.int32).max
+        wide = self._shape is not None and max(self._shape) > limit
+        return np.dtype(np.int64 if wide else np.int32)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self._files[2].dtype
+
+    def append(self, chunk: Chunk) -> None:
+        """Check some entries and write them."""
+        if len(chunk.values) == 0:
+            return
+        dtype = check_dtype(chunk.values.dtype, f"values of {chunk.name}")
+        if self._check is None:
+            self._begin(dtype, chunk)
+        self._check_alike(chunk, dtype)
+        indices = [self._indices(chunk, axis) for axis in (0, 1)]
+
+        def place(entry: int) -> str:
+            if chunk.labels is not None:
+                return chunk.place(entry)
+            row, col = (int(index[entry]) for index in indices)
+            return f"row {row}, column {col} ({chunk.place(entry)})"
+
+        assert self._check is not None
+        self._check.see(chunk.values, place)
+        columns = [*indices, chunk.values]
+        if chunk.weights is not None:
+            check_dtype(chunk.weights.dtype, f"weights of {chunk.name}")
+            with np.errstate(over="ignore"):  # to infinity, which is refused
+                cast = chunk.weights.astype(dtype)
+            check_weights(cast, chunk.weights, place)
+            columns.append(cast)
+        for file, column in zip(self._files, columns, strict=True):
+            file.append(column)
+        self.size += len(chunk.values)
+
+    def finish(self) -> tuple[tuple[int, int], list[Labels]]:
+        """The matrix's shape, once all entries are here, and the labels of both sides if any."""
+        if self._check is None:
+            raise ValueError("source must hold at least one observation, got none")
+        self._check.finish()
+        if self._labels:
+            found = [index.finish() for index in self._labels]
+            return (len(found[0]), len(found[1])), found
+        if self._shape is not None:
+            return self._shape, []
+        m, n = (top + 1 for top in self._top)
+        if max(m, n) > 1000 * (self.size + 1000):
+            raise ValueError(
+                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
+                f"{self.size} observations, so these look like identifiers; give shape= if they "
+                "are right"
+            )
+        return (m, n), []
+
+    def pieces(self, length: int) -> Iterator[Piece]:
+        """All entries in order, at most `length` at a time."""
+        for first in range(0, self.size, length):
+            count = min(length, self.size - first)
+            rows, cols, values, *weights = (file.read(first, count) for file in self._files)
+            yield Piece((rows, cols), values, weights[0] if weights else values[:0])
+
+    def remove(self) -> None:
+        """Give the space back."""
+        for file in self._files:
+            file.remove()
+
+    def _begin(self, dtype: np.dtype[Any], chunk: Chunk) -> None:
+        self._check = ValueCheck(dtype)
+        self.weighted = chunk.weights is not None
+        if chunk.labels is not None:
+            self._labels = [LabelIndex(name, is_text=chunk.is_text) for name in chunk.labels]
+        kinds = {"rows": self.index_dtype, "cols": self.index_dtype, "values": dtype}
+        if self.weighted:
+            kinds["weights"] = dtype
+        for name, kind in kinds.items():
+            self._files.append(self._place.create(f"spill.{name}", kind))
+
+    def _check_alike(self, chunk: Chunk, dtype: np.dtype[Any]) -> None:
+        if dtype != self.dtype:
+            raise ValueError(
+                f"values must have one type throughout, got {self.dtype} before and {dtype} in "
+                f"{chunk.name}"
+            )
+        if (chunk.labels is not None) != bool(self._labels):
+            raise TypeError(
+                f"rows and cols must be labels of tables or positions throughout, got both by "
+                f"{chunk.name}"
+            )
+        if (chunk.weights is not None) != self.weighted:
+            words = ("without", "with") if chunk.weights is not None else ("with", "without")
+            raise ValueError(
+                f"all entries must have weights or none, got entries {words[0]} before and "
+                f"{words[1]} in {chunk.name}"
+            )
+
+    def _indices(self, chunk: Chunk, axis: int) -> NDArray[Any]:
+        given = (chunk.rows, chunk.cols)[axis]
+        name = ("rows", "cols")[axis]
+        if chunk.labels is not None:
+            what = f"column {chunk.labels[axis]!r}"
+            codes = self._labels[axis].positions(given, what, chunk.place)
+            return codes.astype(self.index_dtype)
+        size = None if self._shape is None else self._shape[axis]
+        try:
+            checked = check_indices(given, name, size, widen=False)
+        except (IndexError, TypeError) as error:
+            where = chunk.name
+            if isinstance(error, IndexError):
+                limit = np.iinfo(np.int64).max if size is None else size
+                where = chunk.place(int(np.argmax((given < 0) | (given >= limit))))
+            raise type(error)(f"{error} ({where})") from None
+        top = int(checked.max())
+        if size is None and top > np.iinfo(np.int32).max - 1:
+            raise IndexError(
+                f"{name} go up to {top} ({chunk.place(int(np.argmax(checked)))}): so many need "
+                "shape=, and if they are identifiers they must be numbered first"
+            )
+        self._top[axis] = max(self._top[axis], top)
+        return checked.astype(self.index_dtype, copy=False)
