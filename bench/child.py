@@ -71,6 +71,24 @@ def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
     return {"level": level, "peak": resident("VmHWM")}
 
 
+def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[str, float]:
+    """A store from a Parquet file of columns row, col and value: seconds, and the peak."""
+    import pyarrow.parquet  # noqa: F401
+
+    from fastemf import store
+
+    level = resident("VmRSS")
+    forget_peak()
+    began = time.perf_counter()
+    store.build(
+        source, target, rows="row", cols="col", values="value",
+        shape=(int(m), int(n)), budget=int(budget),
+    )  # fmt: skip
+    return {
+        "seconds": time.perf_counter() - began, "level": level, "peak": resident("VmHWM"),
+    }  # fmt: skip
+
+
 def resident(field: str) -> int:
     """Bytes of this process: VmRSS now, VmHWM at most; where /proc is missing, at most."""
     try:
@@ -89,7 +107,9 @@ def forget_peak() -> None:
         Path("/proc/self/clear_refs").write_text("5")
 
 
-TASKS = {"imports": imports, "first_call": first_call, "memory": memory}
+TASKS = {
+    "imports": imports, "first_call": first_call, "memory": memory, "build_store": build_store,
+}  # fmt: skip
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](*sys.argv[2:])))

@@ -1,0 +1,87 @@
+"""``python -m bench.store --entries N``: building a store from Parquet, and fitting it.
+
+Time and peak memory of the build, in a process of its own, at a tenth of the entries and at
+all of them; then sweeps over the store against sweeps over the same data in memory, in turn,
+with everything in the page cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+from bench.child import call
+from bench.stream import Stream
+
+
+def write_parquet(path: Path, entries: int) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    schema = pa.schema([("row", pa.int32()), ("col", pa.int32()), ("value", pa.float32())])
+    with parquet.ParquetWriter(path, schema) as writer:
+        for columns in Stream(entries):
+            writer.write_table(pa.table(list(columns), schema=schema))
+
+
+def report_build(folder: Path, entries: int, budget: int) -> Path:
+    source, target = folder / f"{entries}.parquet", folder / f"store-{entries}"
+    write_parquet(source, entries)
+    m, n = Stream(entries).shape
+    done = call("build_store", source, target, m, n, budget)
+    source.unlink()
+    print(
+        f"build {entries / 1e6:g}M entries: {done['seconds']:.1f} s "
+        f"({done['seconds'] / entries * 1e9:.0f} ns an entry), peak {done['peak'] / 1e6:.0f} MB, "
+        f"of which {done['level'] / 1e6:.0f} MB interpreter and libraries",
+        flush=True,
+    )
+    return target
+
+
+def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
+    import fastemf
+    from fastemf.observations import Observations
+
+    stored = fastemf.store.open(path)
+    sides = [fastemf.store.read_block(path, axis, 0, stored.shape[axis]) for axis in (0, 1)]
+    memory = Observations(stored.shape, *sides)
+    best: dict[str, float] = {}
+    fits = {}
+    for _ in range(repeats):
+        for name, R in (("memory", memory), ("store", stored)):
+            fits[name] = fastemf.complete(R, 0.1, k, max_iter=sweeps, tol=0)
+            seconds = min(record.seconds for record in fits[name].history)
+            best[name] = min(seconds, best.get(name, np.inf))
+    same = np.array_equal(fits["memory"].X, fits["store"].X)
+    print(
+        f"k = {k}: {best['memory']:.2f} s a sweep in memory, {best['store']:.2f} s from the store, "
+        f"ratio {best['store'] / best['memory']:.2f}; bits {'equal' if same else 'DIFFER'}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--entries", type=float, default=1e7)
+    parser.add_argument("--budget", type=float, default=256e6, help="bytes of the build")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[8, 32], help="of the fits")
+    parser.add_argument("--sweeps", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--folder", help="where there is room; the default is the temporary one")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        entries = int(options.entries)
+        for size in (entries // 10, entries):
+            path = report_build(Path(folder), size, int(options.budget))
+        for k in options.ranks:
+            report_fit(path, k, options.sweeps, options.repeats)
+
+
+if __name__ == "__main__":
+    main()
