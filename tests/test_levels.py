@@ -129,8 +129,7 @@ def test_the_data_are_read_once(monkeypatch):
         given.append(R)
         return observe(R, **more)
 
-    monkeypatch.setattr("fastemf.levels.observe", counted)
-    monkeypatch.setattr("fastemf.completion.observe", counted)
+    monkeypatch.setattr("fastemf.sources.observe", counted)
     complete_levels(DATA, OMEGAS, 2)
     assert [R is DATA for R in given] == [True, False, False, False]
     assert len({id(R) for R in given[1:]}) == 1
