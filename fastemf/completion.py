@@ -224,7 +224,8 @@ def complete(
     intercepts = check_flag(intercepts, "intercepts")
     momentum = check_flag(momentum, "momentum")
     anneal = check_flag(anneal, "anneal")
-    if check_flag(orthogonalize, "orthogonalize"):
+    orthogonalize = check_flag(orthogonalize, "orthogonalize")
+    if orthogonalize:
         if reg != 0 or intercepts:
             raise ValueError(
                 "orthogonalize=True needs reg=0 and intercepts=False, "
