@@ -94,7 +94,7 @@ ALLOWED = {
         "ranking", "records", "similarity", "summary", "sweep", "tables", "threads", "validation",
         "warn",
     },
-    "hold_out": {"observations", "validation"},
+    "hold_out": {"observations", "table_files", "tables", "validation"},
     "fitting": {"alternation", "checkpoint", "progress", "records", "ridge", "warn"},
     "initialise": {
         "factorization", "kernels", "labels", "observations", "operators", "records", "ridge",
