@@ -167,7 +167,9 @@ class Factorization:
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", ("error", "nan"))
         bounds = check_clip(clip, self.X.dtype)
-        if cols is None and is_table(rows):
+        if cols is None:
+            if not is_table(rows):
+                raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
             rows, cols = self._columns_of(rows)
         i, j = self._positions(0, rows), self._positions(1, cols)
         if unknown == "error":
