@@ -21,11 +21,12 @@ import numpy as np
 from fastemf.alternation import Point, State
 from fastemf.records import Ridge, SweepRecord
 from fastemf.ridge import RidgeSchedule
-from fastemf.whole_file import replacing
+from fastemf.whole_file import check_target, replacing
 
 __all__ = ["Checkpoint", "CheckpointError"]
 
 VERSION = 1
+WHAT = "a checkpoint"  # in messages
 
 # Whatever NumPy, zipfile and zlib raise for bytes that are not what they claim to be.
 UNREADABLE = (
@@ -61,6 +62,7 @@ class Checkpoint:
 
     def resumed(self, schedule: RidgeSchedule) -> State | None:
         """The state in the file, with `schedule` where it was; None where there is no file."""
+        check_target(self.path, WHAT)  # now, not after the first sweeps
         if not Path(self.path).exists():
             return None
         name = os.fspath(self.path)
@@ -98,7 +100,7 @@ class Checkpoint:
             "schedule": schedule.memory(),
         }
         arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        with replacing(self.path, "a checkpoint") as file:
+        with replacing(self.path, WHAT) as file:
             np.savez(file, **arrays)
 
     def _check(self, found: dict[str, Any]) -> None:

@@ -147,9 +147,9 @@ def complete(
     validation
         Entries to hold out and judge the sweeps by: a share in (0, 1) of the cells
         observed, drawn at random (repeated observations of a cell together), or entries in
-        any form `R` takes and of its shape. They are not fitted: a row that occurs only there
-        is unseen. Each record's ``validation_loss`` is their expectile loss, and the fit
-        returned is that of the sweep where this was lowest.
+        any form `R` takes and of its shape, which count equally. They are not fitted: a row
+        that occurs only there is unseen. Each record's ``validation_loss`` is their expectile
+        loss, and the fit returned is that of the sweep where this was lowest.
     patience
         With `validation`, stop after this many sweeps without a lower validation loss; the
         default is 10.
@@ -232,7 +232,8 @@ def complete(
     intercepts = check_flag(intercepts, "intercepts")
     momentum = check_flag(momentum, "momentum")
     anneal = check_flag(anneal, "anneal")
-    if check_flag(orthogonalize, "orthogonalize"):
+    orthogonalize = check_flag(orthogonalize, "orthogonalize")
+    if orthogonalize:
         if reg != 0 or intercepts:
             raise ValueError(
                 "orthogonalize=True needs reg=0 and intercepts=False, "

@@ -42,8 +42,8 @@ class Calibration:
         at the same level is another fit, and its share is not known.
     shift : float
         What was added to the fit's ``mu``, in the data's unit, and so to all it predicts: 0
-        where the level alone leaves the wanted share below. Rows that are folded in get
-        factors of that level, without the shift.
+        where the level alone leaves the wanted share below. Rows that are folded in are solved
+        anew at that level, with an intercept of their own that takes the shift back.
     wanted : float
         The share asked for.
     coverage : float

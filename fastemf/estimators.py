@@ -361,6 +361,10 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
 
 def _whole(column: Any, what: str) -> Any:
     """Labels that are floats, as encoders write them, as the integers they stand for."""
+    if isinstance(column, np.ndarray) and column.dtype == object:
+        types = set(map(type, column.tolist()))
+        if float in types and types <= {int, float}:  # of a list
+            column = column.astype(np.float64)
     if getattr(getattr(column, "dtype", None), "kind", "") != "f":
         return column
     numbers = np.asarray(column)

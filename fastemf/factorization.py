@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf import model_file
+from fastemf import model_file, table_files
 from fastemf.entry_kernels import PREDICT_PAIRS
 from fastemf.labels import Labels, check_known
 from fastemf.loss import expectile_loss
@@ -46,7 +46,8 @@ class Factorization:
     omega : float
         The expectile level fitted.
     mu : float
-        The data's ω-expectile with intercepts, else 0. In the data's unit.
+        The data's ω-expectile with intercepts, else 0; plus the shift of a fit that
+        `fastemf.level_for_coverage` returned. In the data's unit.
     row_intercepts, col_intercepts : (m,) and (n,) arrays, or None
         a and c, in the data's unit.
     reg : float
@@ -167,7 +168,9 @@ class Factorization:
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", ("error", "nan"))
         bounds = check_clip(clip, self.X.dtype)
-        if cols is None and is_table(rows):
+        if cols is None:
+            if not is_table(rows):
+                raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
             rows, cols = self._columns_of(rows)
         i, j = self._positions(0, rows), self._positions(1, cols)
         if unknown == "error":
@@ -445,12 +448,22 @@ class Factorization:
                 "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
             )
         try:
+            seen = self._from_file(seen)
             if self._has_label_columns(seen):
                 rows, cols = self._columns_of(seen)
                 seen = (rows, cols, np.ones(len(rows)))
             return self._observe(seen, None, None, (None, None, None))
         except (IndexError, TypeError, ValueError) as error:
             raise type(error)(f"seen is read as R of complete(), and {error}") from None
+
+    def _from_file(self, seen: Any) -> Any:
+        """The label columns of a file with a table, for a fit with labels; else what was given."""
+        sides = (self.row_labels, self.col_labels)
+        if not table_files.is_source(seen) or None in sides:
+            return seen
+        names = [labels.name for labels in sides if labels is not None]
+        texts = [labels.name for labels in sides if labels is not None and labels.kind == "str"]
+        return table_files.read(seen, names, [], texts).content
 
     def _has_label_columns(self, table: Any) -> bool:
         """Whether a table has lines of labels; one of pandas may be a matrix."""

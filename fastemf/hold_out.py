@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastemf.observations import Observations, Source, observe
+from fastemf.table_files import is_source
+from fastemf.tables import is_table
 from fastemf.validation import check_choice, check_integer, check_number, check_rng
 
 __all__ = ["Split", "cells", "folds", "held_out", "hold_out", "split"]
@@ -110,7 +112,8 @@ def hold_out(
     """
     if not isinstance(validation, numbers.Real):
         if observed.row_labels is not None:
-            rows, cols, values = columns
+            named = is_source(validation) or is_table(validation)
+            rows, cols, values = columns if named else (None, None, None)
             given = observe(
                 validation, rows=rows, cols=cols, values=values,
                 labels=(observed.row_labels, observed.col_labels),

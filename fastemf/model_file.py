@@ -150,7 +150,8 @@ def _checked_levels(
 ) -> list[dict[str, Any]]:
     _check_keys(header.keys(), {"levels"}, "header field")
     count = header["levels"]
-    _require(type(count) is int and count >= 2, "levels must be a number from 2 on")
+    right = type(count) is int and 2 <= count < len(arrays)
+    _require(right, "levels must be a number from 2 on, and each must have arrays")
     parts: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
     for key, array in arrays.items():
         place, _, name = key.partition("/")
@@ -161,6 +162,9 @@ def _checked_levels(
     contents = [_checked(part) for part in parts]
     shapes = {(fit["X"].shape[0], fit["Y"].shape[0]) for fit in contents}
     _require(len(shapes) == 1, "levels must be of one matrix")
+    for name in LABELS:
+        same = all(fit[name] == contents[0][name] for fit in contents)
+        _require(same, "levels must have the same labels")
     omegas = [fit["omega"] for fit in contents]
     _require(omegas == sorted(set(omegas)), "levels must rise")
     return contents

@@ -309,15 +309,17 @@ def observe(
     where: Where = tables.table_row
     if table_files.is_source(R):
         numbers = [values] + ([weights] if isinstance(weights, str) else [])
-        R, where = table_files.read(R, [rows, cols], numbers)
+        sides = zip((rows, cols), labels or (), strict=False)
+        texts = [name for name, side in sides if side is not None and side.kind == "str"]
+        R, where = table_files.read(R, [rows, cols], numbers, texts)
     if tables.is_table(R):
         if shape is not None:
             raise ValueError(f"shape is for triplets; a table has that of its labels, got {shape}")
-        sides = labels or (None, None)
+        known = labels or (None, None)
         if tables.is_frame(R) and names == (None, None, None):
-            found = tables.from_frame(R, weights, sides)
+            found = tables.from_frame(R, weights, known)
         else:
-            found = tables.from_table(R, *names, weights, sides, n_threads, where)
+            found = tables.from_table(R, *names, weights, known, n_threads, where)
         return _labelled(found, n_threads)
     if names != (None, None, None):
         raise ValueError(

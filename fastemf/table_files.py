@@ -42,7 +42,9 @@ def is_source(R: Any) -> bool:
     return isinstance(R, (str, os.PathLike)) or hasattr(R, "read")
 
 
-def read(source: Any, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile:
+def read(
+    source: Any, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any] = ()
+) -> FromFile:
     r"""Read the columns named from a file's table, or the matrix it holds.
 
     Parameters
@@ -52,6 +54,8 @@ def read(source: Any, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile
         for CSV on standard input, or an open file with CSV.
     labels, numbers
         Names of the columns that hold labels, and of those that hold numbers.
+    texts
+        Those of the labels that are strings even where all of a CSV file look like integers.
 
     Raises
     ------
@@ -68,7 +72,7 @@ def read(source: Any, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile
     """
     csv = _csv_in(source)
     if csv is not None:
-        return _read_csv(csv, labels, numbers)
+        return _read_csv(csv, labels, numbers, texts)
     path, extension = _existing(source)
     if extension == ".parquet":
         return _read_parquet(path, [*labels, *numbers])
@@ -213,7 +217,9 @@ def _csv_names(csv: _Csv) -> list[str]:
         return list(arrow_csv.open_csv(file, parse_options=parse).schema.names)
 
 
-def _read_csv(csv: _Csv, labels: Sequence[Any], numbers: Sequence[Any]) -> FromFile:
+def _read_csv(
+    csv: _Csv, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any]
+) -> FromFile:
     pa = arrow()
     from pyarrow import csv as arrow_csv
 
@@ -236,7 +242,7 @@ def _read_csv(csv: _Csv, labels: Sequence[Any], numbers: Sequence[Any]) -> FromF
     def where(at: int) -> str:
         return f"line {_line(opened, csv.delimiter, at)} of {name}"
 
-    columns = {label: _label_column(table.column(label)) for label in labels}
+    columns = {label: _label_column(table.column(label), label in texts) for label in labels}
     columns |= {number: _number_column(table.column(number), number, where) for number in numbers}
     return FromFile(pa.table(columns), where)
 
@@ -249,14 +255,14 @@ def _line(opened: Callable[[], IO[bytes]], delimiter: str, at: int) -> int:
         return next(islice(ends, at + 1, None))
 
 
-def _label_column(column: Any) -> Any:
-    """Strings, or integers if all are; as a dictionary, so that each is looked at once."""
+def _label_column(column: Any, is_text: bool) -> Any:
+    """Strings, or integers if all may be; as a dictionary, so that each is looked at once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     column = column.dictionary_encode()
     dictionary = column.chunk(0).dictionary
-    if not pc.all(pc.match_substring_regex(dictionary, INTEGER)).as_py():
+    if is_text or not pc.all(pc.match_substring_regex(dictionary, INTEGER)).as_py():
         return column
     with suppress(pa.ArrowInvalid):  # beyond 64 bits: strings
         dictionary = dictionary.cast(pa.int64())

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replacing"]
+__all__ = ["check_target", "replacing"]
 
 
 @contextmanager
@@ -18,13 +18,7 @@ def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO
 
     After an error, or a kill, what was there before still is.
     """
-    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
-    if target.is_dir():
-        raise IsADirectoryError(f"cannot save {what} to {os.fspath(path)}: it is a folder")
-    if target.exists() and not target.is_file():
-        raise OSError(f"cannot save {what} to {os.fspath(path)}: it is not a regular file")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot save {what} to {os.fspath(path)}: there is no such folder")
+    target = check_target(path, what)
     handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -38,6 +32,18 @@ def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO
         if isinstance(error, OSError) and error.errno and error.filename is None:  # a full disk
             error.filename = os.fspath(path)
         raise
+
+
+def check_target(path: str | os.PathLike[str], what: str) -> Path:
+    """Where a file is to be: through a symbolic link, not over it, and in a folder."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot save {what} to {os.fspath(path)}: it is a folder")
+    if target.exists() and not target.is_file():
+        raise OSError(f"cannot save {what} to {os.fspath(path)}: it is not a regular file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot save {what} to {os.fspath(path)}: there is no such folder")
+    return target
 
 
 def _umask() -> int:

@@ -104,10 +104,10 @@ ALLOWED = {
     },
     "factorization": {
         "entry_kernels", "labels", "loss", "metrics", "model_file", "observations", "operators",
-        "ranking", "records", "similarity", "summary", "sweep", "tables", "threads", "validation",
+        "ranking", "records", "similarity", "summary", "sweep", "table_files", "tables", "threads", "validation",
         "warn",
     },
-    "hold_out": {"observations", "validation"},
+    "hold_out": {"observations", "table_files", "tables", "validation"},
     "fitting": {"alternation", "checkpoint", "progress", "records", "ridge", "warn"},
     "initialise": {
         "blocks", "entries", "factorization", "kernels", "labels", "observations", "operators",

@@ -22,7 +22,7 @@ SETTINGS = {
     "intercepts": {"intercepts": True},
     "annealed": {"reg": 0},
     "plain": {"reg": 0.1, "momentum": False},
-    "orthogonal": {"reg": 0, "orthogonalize": True},
+    "orthogonal": {"reg": 0, "orthogonalize": np.bool_(True)},
     "cg": {"reg": 0.05, "solver": "cg"},
     "validation": {"validation": 0.2, "patience": 30},
     "float32": {"R": R.astype(np.float32)},
@@ -185,7 +185,7 @@ def test_a_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
 )
 def test_bad_settings(settings, error, message):
     with pytest.raises(error, match=message):
-        fastemf.complete(R, 0.2, 2, **settings)
+        fastemf.complete(R, 0.2, 2, callback=lambda _: pytest.fail("after a sweep"), **settings)
 
 
 FIT = """

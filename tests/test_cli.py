@@ -9,6 +9,7 @@ import pytest
 
 import fastemf
 from fastemf.cli import main
+from fastemf.commands.info import describe
 
 
 def test_demo_prints_a_table(capsys):
@@ -61,3 +62,15 @@ def test_public_names_are_there_and_documented():
         assert isinstance(value, str) or value.__doc__
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = fastemf.nothing
+
+
+@pytest.mark.parametrize("is_judged", [False, True])
+def test_info_tells_the_objective_of_the_factors(is_judged):
+    R = fastemf.datasets.make_skewed(14, 11, rank=2, density=0.8, random_state=0).R.tocsr()
+    options = {"validation": R[::-1], "patience": 100} if is_judged else {}
+    fit = fastemf.complete(
+        R, 0.3, 3, reg=0.01, tol=0, callback=lambda record: not record.accepted, **options
+    )
+    assert not fit.history[-1].accepted
+    (level,) = describe(fit)["levels"]
+    assert level["objective"] == pytest.approx(fit.objective(R), rel=1e-12)

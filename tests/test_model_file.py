@@ -402,3 +402,30 @@ def test_version_1_has_no_validation_loss(bad, good):
     old = bad({**first, "history_fields": columns[:-1]}, history=history[:, :-1])
     assert np.isnan([record.validation_loss for record in fastemf.load(old).history]).all()
     assert_refused(bad(first), "history must have its columns")
+
+
+@pytest.mark.parametrize("count", [3, 10**15, True])
+def test_levels_that_are_not_there_are_refused(count, tmp_path):
+    path = tmp_path / "levels.npz"
+    fastemf.complete_levels(DATA, (0.2, 0.8), 1, reg=0.1, tol=0.1).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(arrays["header"].tobytes()) | {"levels": count}
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **arrays)
+    with pytest.raises(fastemf.ModelFileError):
+        fastemf.load(path)
+
+
+def test_levels_with_different_labels_are_refused(tmp_path):
+    path, labels = tmp_path / "levels.npz", fastemf.Labels([10, 20, 30, 40, 50, 60])
+    levels = fastemf.complete_levels(DATA, (0.2, 0.8), 1, reg=0.1, tol=0.1)
+    first, second = (
+        replace(fit, row_labels=labels, col_labels=fastemf.Labels(list(names)))
+        for fit, names in zip(levels.fits, ("abcde", "edcba"), strict=True)
+    )
+    replace(levels, fits=(first, replace(second, col_labels=first.col_labels))).save(path)
+    assert fastemf.load(path).fits[1].col_labels == first.col_labels
+    replace(levels, fits=(first, second)).save(path)
+    with pytest.raises(fastemf.ModelFileError, match="levels must have the same labels"):
+        fastemf.load(path)

@@ -542,7 +542,7 @@ def test_unknown_labels_are_named(named):
         named.similar_rows("xx", 3)
 
 
-def test_what_is_seen_by_labels(fit, named, services):
+def test_what_is_seen_by_labels(fit, named, services, tmp_path):
     rows, cols = np.array([0, 0, 3, 6]), np.array([1, 8, 0, 4])
     expected = fit.rank(None, 9, order="smallest", seen=(rows, cols, np.ones(4)))
     clients, names = np.array(CLIENTS, object)[rows], services.values[cols]
@@ -552,6 +552,8 @@ def test_what_is_seen_by_labels(fit, named, services):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     forms.append(pd.DataFrame({"client": clients, "ms": [1.0, NAN, 2.0, 0.0], "service": names}))
+    forms[-1].to_parquet(tmp_path / "log.parquet")
+    forms.append(tmp_path / "log.parquet")
     matrix = pd.DataFrame(dense, index=CLIENTS, columns=services.values)
     forms.append(matrix)
     for seen in forms:

@@ -210,3 +210,12 @@ def test_other_paths_are_refused(tmp_path):
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(IsADirectoryError, match="folder"):
         observe(tmp_path / "folder.csv", **NAMES)
+
+
+def test_labels_of_a_later_csv_file_are_what_those_of_the_fit_are(tmp_path):
+    text = "client,service,ms\n1,a,1\neu,a,2\n1,b,3\neu,b,4\n"
+    first = written(tmp_path / "first.csv", text)
+    later = written(tmp_path / "later.csv", "client,service,ms\n1,a,1\n1,b,3\n")
+    fit = fastemf.complete(first, 0.5, 1, validation=later, **NAMES)
+    expected = fit.objective((["1", "1"], ["a", "b"], [1.0, 3.0]))
+    assert fit.objective(later, values="ms") == pytest.approx(expected, rel=1e-12)

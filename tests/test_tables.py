@@ -12,6 +12,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 
 import fastemf
 from fastemf.datasets import split
@@ -462,3 +463,25 @@ def test_a_table_without_pyarrow_names_the_extra():
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True
     )
     assert ran.stdout == "tables need pyarrow: pip install 'fastemf[table]'\n", ran.stderr
+
+
+def test_validation_of_a_table_may_be_any_entries():
+    data = pa.table(columns())
+    rows, cols = (data.column(name).to_pylist() for name in ("client", "service"))
+    inner = observe(data, **NAMES)
+    held = sp.coo_array((inner.by_row.values, (inner.by_row.keys, inner.by_row.indices)))
+    fits = [
+        fastemf.complete(data, 0.3, 2, validation=judge, reg=0.1, tol=1, **NAMES)
+        for judge in (data, (rows, cols, MS), held)
+    ]
+    losses = [[record.validation_loss for record in fit.history] for fit in fits]
+    assert losses[0] == losses[1] == pytest.approx(losses[2], rel=1e-12)
+    assert not np.isnan(losses[0]).any()
+
+
+@pytest.mark.parametrize("fit", [{}, {"index": list("ab"), "columns": list("cd")}])
+def test_predict_wants_columns_or_a_table(fit):
+    table = np.outer([1.0, 2.0], [3.0, 4.0])
+    fitted = fastemf.complete(pd.DataFrame(table, **fit) if fit else table, 0.5, 1)
+    with pytest.raises(TypeError, match="cols must be given unless rows is a table"):
+        fitted.predict([0])

@@ -53,11 +53,20 @@ def describe(model: Any) -> dict[str, Any]:
                 "reg_scaling": fit.reg_scaling,
                 "converged": fit.converged,
                 "sweeps": fit.n_iter,
-                "objective": fit.history[-1].objective if fit.history else None,
+                "objective": _objective(fit.history),
             }
             for fit in fits
         ],
     }
+
+
+def _objective(history: Any) -> float | None:
+    """F at the factors: of the last sweep accepted or, with validation, of the best."""
+    if not history:
+        return None
+    if history[-1].validation_loss == history[-1].validation_loss:
+        return float(min(history, key=lambda record: record.validation_loss).objective)
+    return float(next(record for record in reversed(history) if record.accepted).objective)
 
 
 def _labels(labels: Any) -> dict[str, Any] | None:
