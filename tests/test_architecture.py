@@ -104,8 +104,8 @@ ALLOWED = {
     },
     "factorization": {
         "entry_kernels", "labels", "loss", "metrics", "model_file", "observations", "operators",
-        "ranking", "records", "similarity", "summary", "sweep", "table_files", "tables", "threads", "validation",
-        "warn",
+        "ranking", "records", "similarity", "summary", "sweep", "table_files", "tables", "threads",
+        "validation", "warn",
     },
     "hold_out": {"observations", "table_files", "tables", "validation"},
     "fitting": {"alternation", "checkpoint", "progress", "records", "ridge", "warn"},
