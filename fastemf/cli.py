@@ -49,9 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.run(args)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has had enough, as head does
-            _drop_output()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except USER_ERRORS as error:
-            _drop_output()
             print(f"fastemf: {_one_line(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
@@ -69,14 +68,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     elif left:
         parser.error(f"unrecognized arguments: {' '.join(left)}")
     return args
-
-
-def _drop_output() -> None:
-    """What cannot be written must not be tried again when Python ends."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
