@@ -39,6 +39,8 @@ USER_ERRORS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     args = _arguments(argv)
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may know no ×
         sys.stdout.reconfigure(errors="replace")
     with warnings.catch_warnings():
@@ -47,9 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.run(args)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has had enough, as head does
-            _drop_output()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except USER_ERRORS as error:
-            _drop_output()
             print(f"fastemf: {_one_line(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
@@ -61,20 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = _parser()
     args, left = parser.parse_known_args(argv)
-    # Before Python 3.12 rows that follow an option, as in `rank model -n 3 eu-7`, are left over.
-    if left and not (hasattr(args, "row") and not any(text.startswith("-") for text in left)):
-        parser.error(f"unrecognized arguments: {' '.join(left)}")
-    if left:
+    # Rows that follow an option, as in `rank model -n 3 eu-7`, may be left over by argparse.
+    if hasattr(args, "row") and not any(text.startswith("-") for text in left):
         args.row += left
+    elif left:
+        parser.error(f"unrecognized arguments: {' '.join(left)}")
     return args
-
-
-def _drop_output() -> None:
-    """What cannot be written must not be tried again when Python ends."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

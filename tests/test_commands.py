@@ -866,6 +866,15 @@ def test_a_reader_that_has_had_enough(model):
     assert err == ""
 
 
+def test_closed_streams(model, monkeypatch, refused):
+    """As by ``<&-`` and ``>&-``, and as under a scheduler."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert refused("predict", model, "-") == "standard input is closed"
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["predict", model, "log.csv"]) == 0
+    sys.stdout.close()
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_standard_output_on_a_full_disk(model):
     with open("/dev/full", "w") as full:

@@ -167,6 +167,17 @@ def test_a_failing_save_leaves_what_was_there(call, error, existing, model, tmp_
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == content
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_what_is_no_regular_file_is_not_replaced(model, tmp_path):
+    """A model saved to /dev/null by root must not take its place."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="pipe: it is not a regular file"):
+        model.save(path)
+    assert path.is_fifo()
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_saving_into_a_missing_folder_says_so(model, tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         model.save(tmp_path / "nowhere" / "model.npz")

@@ -141,6 +141,8 @@ def source_of(path: str) -> Callable[[], Any]:
     """What to read a file from, as often as one likes: standard input too."""
     if path != "-":
         return lambda: path
+    if sys.stdin is None:
+        raise ValueError("standard input is closed")
     content = sys.stdin.buffer.read()
 
     def reopened() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import number_or_auto
+from fastemf.commands.arguments import number_or_auto, show_progress
 
 __all__ = ["add", "run"]
 
@@ -36,7 +36,8 @@ def run(args: argparse.Namespace) -> None:
     from fastemf.experiments.reproduce import reproduce
 
     options = {key: value for key, value in vars(args).items() if key not in ("run", "command")}
-    report, paths = reproduce(options.pop("name"), options.pop("out"), progress=True, **options)
+    name, out = options.pop("name"), options.pop("out")
+    report, paths = reproduce(name, out, progress=show_progress(), **options)
     print(report)
     print("\nwritten: " + "\n         ".join(str(path) for path in paths))
 

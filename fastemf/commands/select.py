@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
         chosen.plot(ax=figure.subplots())
         with replacing(args.plot, "a picture") as file:
-            figure.savefig(file, format=Path(args.plot).suffix[1:])
+            figure.savefig(file, format=Path(args.plot).suffix[1:].lower())
     if args.json:
         best = asdict(chosen.best)
         print(as_json({"table": [asdict(line) for line in chosen.table], "best": best}))
@@ -95,6 +95,6 @@ def _figure(path: str) -> Any:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
         raise ModuleNotFoundError("plots need matplotlib: pip install 'fastemf[plot]'") from None
-    if Path(path).suffix not in (".png", ".svg", ".pdf"):
+    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise ValueError(f"--plot must end in .png, .svg or .pdf, got {path}")
     return Figure(layout="constrained")
