@@ -60,7 +60,6 @@ def solve_block(
     start: NDArray[Any],
     ridge: NDArray[np.float64],
     problem: RowProblem,
-    *,
     n_threads: int,
 ) -> Solved:
     """Solve the rows of one block.

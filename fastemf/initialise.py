@@ -306,34 +306,56 @@ def _product(
     n_threads: int,
 ) -> Product:
     """Products with the zero-filled matrix of what `intercepts` leave, times the weights."""
+    this, others = (np.empty(0), np.empty(0)) if intercepts is None else intercepts
     # In memory it is worth keeping; from disk it would be what memory is short of.
-    kept = _values_left(side, 0, intercepts) if isinstance(side, Side) else None
+    kept = _values_left(side, others, this) if isinstance(side, Side) else None
 
     def times(dense: NDArray[Any]) -> NDArray[Any]:
-        width, dense = dense.shape[1], kernels.padded(dense)
-        out = np.empty((side.indptr.size - 1, dense.shape[1]), dense.dtype)
-        for first, block in side.blocks():
-            values = _values_left(block, first, intercepts) if kept is None else kept
-            runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
-            rows = out[first : first + block.indptr.size - 1]
-            launch(kernels.TIMES, n_threads, runs, block.indptr, block.indices, values, dense, rows)
-        return out[:, :width]
+        n_rows, width = side.indptr.size - 1, dense.shape[1]
+        whole: NDArray[Any] | None = None
+        for rows, out in side.each(
+            _times_block, (dense, others), (this,), width, kept, n_threads=n_threads
+        ):
+            if whole is None:
+                if rows.stop == n_rows:
+                    return np.asarray(out)
+                # As wide as a block's: the dense algebra after it sees the same strides.
+                whole = kernels.padded(np.empty((n_rows, width), dense.dtype))[:, :width]
+            whole[rows] = out
+        assert whole is not None  # a matrix has at least one row
+        return whole
 
     return times
 
 
-def _values_left(
-    block: Side, first: int, intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None
+def _times_block(
+    block: Side,
+    dense: NDArray[Any],
+    others: NDArray[np.float64],
+    this: NDArray[np.float64],
+    width: int,
+    kept: NDArray[Any] | None,
+    n_threads: int,
 ) -> NDArray[Any]:
-    """What intercepts leave of the values of the rows from `first` on, times the weights."""
-    if intercepts is None and not block.weights.size:
+    """A block's rows of the product."""
+    values = _values_left(block, others, this) if kept is None else kept
+    out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
+    runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
+    launch(kernels.TIMES, n_threads, runs, block.indptr, block.indices, values, dense, out)
+    return out[:, :width]
+
+
+def _values_left(
+    block: Side, others: NDArray[np.float64], this: NDArray[np.float64]
+) -> NDArray[Any]:
+    """What intercepts, the other side's and the block's, leave of its values, times the weights."""
+    if not (others.size or block.weights.size):
         return block.values
     left = block.values.copy()
-    keys = block.keys if intercepts else None
+    keys = block.keys if others.size else None
     for part in parts(block.size):
-        if intercepts is not None and keys is not None:
-            this, other = intercepts
-            left[part] = left[part] - (this[first:][keys[part]] + other[block.indices[part]])
+        if keys is not None:
+            left[part] = left[part] - (this[keys[part]] + others[block.indices[part]])
         if block.weights.size:
             left[part] *= block.weights[part]
     return left

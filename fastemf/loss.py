@@ -7,13 +7,19 @@ one) and the tests hold the two against each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["expectile", "expectile_in_parts", "expectile_loss", "sign_weights"]
+__all__ = [
+    "expectile",
+    "expectile_from_sums",
+    "expectile_loss",
+    "expectile_terms",
+    "sign_weights",
+]
 
 
 def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
@@ -69,39 +75,49 @@ def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None)
     v = np.ones_like(b) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
     if b.size == 0:
         raise ValueError("values must not be empty")
-    return expectile_in_parts(lambda: [(b, v)], omega)
+    return expectile_from_sums(lambda around: expectile_terms(b, v, omega, around))
 
 
-def expectile_in_parts(
-    parts: Callable[[], Iterable[tuple[NDArray[Any], NDArray[Any]]]], omega: float
-) -> float:
-    """`expectile` of values that come in parts, each with its weights (empty for ones).
+def expectile_terms(
+    values: NDArray[Any], weights: NDArray[Any], omega: float, around: float | None
+) -> NDArray[np.float64]:
+    """Σ w b and Σ w, with the weights of residuals from `around` (None: of those alike).
 
-    `parts` is called for every pass and gives the same parts in the same order.
+    No `weights` mean ones.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from fastemf.loss import expectile_in_parts
-    >>> ones = np.empty(0)
-    >>> expectile_in_parts(lambda: [(np.zeros(3), ones), (np.array([8.0]), ones)], omega=0.5)
+    >>> from fastemf.loss import expectile_terms
+    >>> expectile_terms(np.array([1.0, 3.0]), np.empty(0), omega=0.25, around=2.0).tolist()
+    [1.5, 1.0]
+    """
+    b = values.astype(np.float64, copy=False)
+    w = np.ones_like(b) if around is None else sign_weights(b - around, omega)
+    w = weights * w if weights.size else w
+    return np.array([np.sum(w * b), np.sum(w)])
+
+
+def expectile_from_sums(sums: Callable[[float | None], NDArray[np.float64]]) -> float:
+    """`expectile` of values of which only sums are known: those of `expectile_terms`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fastemf.loss import expectile_from_sums, expectile_terms
+    >>> parts, ones = (np.zeros(3), np.array([8.0])), np.empty(0)
+    >>> expectile_from_sums(
+    ...     lambda around: sum(expectile_terms(part, ones, 0.5, around) for part in parts)
+    ... )
     2.0
     """
-
-    def mean(around: float | None) -> float:
-        top = bottom = 0.0
-        for values, v in parts():
-            b = values.astype(np.float64, copy=False)
-            w = np.ones_like(b) if around is None else sign_weights(b - around, omega)
-            w = v * w if v.size else w
-            top, bottom = top + float(np.sum(w * b)), bottom + float(np.sum(w))
-        return top / bottom
-
-    level = mean(None)
+    top, bottom = sums(None)
+    level = float(top / bottom)
     # Reweighting in one unknown cannot cycle: the level moves one way from its
     # first step on, so it stops when the weights do.
     for _ in range(200):
-        previous, level = level, mean(level)
+        top, bottom = sums(level)
+        previous, level = level, float(top / bottom)
         if abs(level - previous) <= 1e-15 * abs(level):
             break
     return level

@@ -7,7 +7,7 @@ a store on disk is another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,11 +25,12 @@ from fastemf.entries import (
     read_entries,
 )
 from fastemf.entry_kernels import COUNT, PLACE
+from fastemf.kernels import padded
 from fastemf.labels import Labels
-from fastemf.loss import expectile_in_parts
+from fastemf.loss import expectile_from_sums, expectile_terms
 from fastemf.threads import launch
 
-__all__ = ["Grouped", "Observations", "Side", "Source", "group", "observe"]
+__all__ = ["Grouped", "Observations", "Readable", "Side", "Source", "group", "observe"]
 
 
 class Grouped(Protocol):
@@ -51,15 +52,69 @@ class Grouped(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """Of the values."""
 
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Each block's rows, and what ``task(block, *others, *own, *args, n_threads)`` gives.
+
+        Parameters
+        ----------
+        others
+            Arrays by index on the other side, of which the first is a factor: tasks get it
+            as `fastemf.kernels.padded` makes it.
+        own
+            Arrays by row: tasks get the block's part.
+        args
+            Small things.
+        n_threads
+            Threads of a task in this process.
+        """
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """``terms(values, weights, *args)`` of every stretch, added up in order."""
+
+
+class Readable:
+    """A side whose entries this process reads itself."""
+
     def blocks(self) -> Iterator[tuple[int, Side]]:
         """Each block's first group and its entries, which are gone when the next is asked for."""
+        raise NotImplementedError
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """All values and weights in order, in the pieces of `fastemf.entries.parts`."""
+        raise NotImplementedError
+
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Block after block; see `Grouped`."""
+        wide = padded(others[0])
+        for first, block in self.blocks():
+            rows = slice(first, first + block.indptr.size - 1)
+            parts = (array[rows] for array in own)
+            yield rows, task(block, wide, *others[1:], *parts, *args, n_threads)
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """Stretch after stretch; see `Grouped`."""
+        total: NDArray[np.float64] = np.zeros(())
+        for values, v in self.stretches():
+            total = total + terms(values, v, *args)
+        return total
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class Side(Readable):
     """Entries grouped by row (or, for the other side, by column).
 
     Attributes
@@ -134,15 +189,16 @@ class Source:
 
     def rms(self, level: float = 0.0) -> float:
         """Root mean square of the values around a level, in float64."""
-        total = 0.0
-        for values, v in self.by_row.stretches():
-            squares = np.square(values.astype(np.float64) - level)
-            total += float(np.sum(squares * v if v.size else squares))
-        return float(np.sqrt(total / self.mass))
+        return float(np.sqrt(self.by_row.sums(_squares, level) / self.mass))
 
     def expectile(self, omega: float) -> float:
         """The values' ω-expectile, in float64."""
-        return expectile_in_parts(self.by_row.stretches, omega)
+        return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
+
+
+def _squares(values: NDArray[Any], weights: NDArray[Any], level: float) -> float:
+    squares = np.square(values.astype(np.float64) - level)
+    return float(np.sum(squares * weights if weights.size else squares))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,14 +38,11 @@ def half_sweep(
     name
         What a row is called in an error.
     """
-    wide = kernels.padded(other)
     n_rows = start.shape[0]
     whole: Solved | None = None
-    for first, block in side.blocks():
-        rows = slice(first, first + block.indptr.size - 1)
-        solved = solve_block(
-            block, wide, offset, start[rows], ridge[rows], problem, n_threads=n_threads
-        )
+    for rows, solved in side.each(
+        solve_block, (other, offset), (start, ridge), problem, n_threads=n_threads
+    ):
         if whole is None:
             if rows.stop == n_rows:
                 return joined(solved, name)

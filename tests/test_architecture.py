@@ -83,7 +83,8 @@ ALLOWED = {
     "metrics": {"loss", "validation"},
     "model_file": {"label_arrays", "labels", "records"},
     "observations": {
-        "columns", "entries", "entry_kernels", "labels", "loss", "table_files", "tables", "threads",
+        "columns", "entries", "entry_kernels", "kernels", "labels", "loss", "table_files",
+        "tables", "threads",
     },
     "operator_kernels": {"jit"},
     "operators": {"operator_kernels", "threads", "validation"},

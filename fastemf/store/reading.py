@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fastemf.entries import PART, parts
 from fastemf.label_arrays import from_arrays
 from fastemf.labels import Labels
-from fastemf.observations import Side, Source
+from fastemf.observations import Readable, Side, Source
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import checksum, read_into
 from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
@@ -38,7 +38,7 @@ Room = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class StoredSide:
+class StoredSide(Readable):
     """Entries by row (axis 0) or by column (axis 1), on disk; pointers and masses in memory."""
 
     folder: Path
