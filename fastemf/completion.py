@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.distribution import distribute
 from fastemf.factorization import Factorization
 from fastemf.fitting import alternate
 from fastemf.initialise import starting_factors
-from fastemf.observations import Source, observe
+from fastemf.observations import Observations, Source, observe
 from fastemf.records import SweepRecord
 from fastemf.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
-from fastemf.store import Store
 from fastemf.store import open as open_store
 from fastemf.sweep import CompletionEngine
 from fastemf.threads import count_threads
@@ -65,6 +65,7 @@ def complete(
     solver: str = "auto",
     random_state: Any = 0,
     n_jobs: int | None = -1,
+    client: Any = None,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
 ) -> Factorization:
@@ -137,7 +138,12 @@ def complete(
     random_state
         Seed or numpy Generator for the start. Same seed, same bits, for any n_jobs.
     n_jobs
-        Threads; -1 for all.
+        Threads; -1 for all. On a cluster: of each worker, at most those Dask gave it.
+    client
+        A `distributed.Client` (the extra ``dask``), whose workers then do the fit; the bits
+        are those of a fit in memory, whatever workers are lost on the way. `R` is a store, or
+        its path, or a list of Parquet or CSV files, in folders that all workers see, or a Dask
+        DataFrame. Columns of files and frames hold labels, or positions where `shape` is given.
     callback
         Called with each sweep's `SweepRecord`; a true return value stops the fit.
     progress
@@ -184,6 +190,7 @@ def complete(
     >>> fit.predict(["us-1"], ["checkout"]).round(3).tolist()
     [60.0]
     """
+    given = dict(locals())  # a copy: debuggers write to the original
     omega = check_level(omega)
     reg = check_reg(reg)
     check_choice(reg_scaling, "reg_scaling", ("count", "plain"))
@@ -212,6 +219,8 @@ def complete(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {callback!r}")
     check_flag(progress, "progress")
+    if client is not None:
+        return _complete_on_cluster(**given)
 
     observations = _source(R, weights, shape, (rows, cols, values), n_threads)
     k = check_rank(k, observations.shape)
@@ -262,13 +271,23 @@ def complete(
     )
 
 
+def _complete_on_cluster(
+    R: Any, omega: float, k: int, client: Any, weights: Any, shape: Any, rows: Any, cols: Any,
+    values: Any, n_jobs: Any, **settings: Any,
+) -> Factorization:  # fmt: skip
+    """The same fit, of observations that workers hold."""
+    names = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
+    with distribute(R, client, n_jobs=n_jobs, **names) as source:
+        return complete(source, omega, k, **settings)
+
+
 def _source(
     R: Any, weights: Any, shape: Any, names: tuple[Any, Any, Any], n_threads: int
 ) -> Source:
     rows, cols, values = names
     if isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
         R = open_store(R)
-    if not isinstance(R, Store):
+    if not isinstance(R, Source) or isinstance(R, Observations):
         return observe(
             R, weights=weights, shape=shape, rows=rows, cols=cols, values=values,
             n_threads=n_threads,

@@ -40,6 +40,13 @@ class ValueCheck:
         self._seen += size.size
         self._zeros += size.size - np.count_nonzero(size)
 
+    def add(self, other: ValueCheck) -> None:
+        """What another check of the same type has seen."""
+        if other._largest > self._largest:
+            self._largest, self._where = other._largest, other._where
+        self._seen += other._seen
+        self._zeros += other._zeros
+
     def finish(self) -> None:
         """What only all values together can show."""
         limits, dtype, largest = np.finfo(self._dtype), self._dtype, self._largest

@@ -1,0 +1,432 @@
+"""A fit on a Dask cluster (needs distributed, the extra ``dask``).
+
+Observations stay with the workers, in blocks by row and in blocks by column. What travels in
+a half-sweep is the other factor, to every worker, and each block's own rows, there and back.
+The process that calls holds both factors, and a block's solve is a pure function of them and
+of a block that can be loaded again: whatever a lost worker held or did is simply repeated,
+with the same bits. Nothing is tied to a worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.entries import PART
+from fastemf.kernels import padded
+from fastemf.labels import Labels
+from fastemf.observations import Side, Source
+from fastemf.threads import count_threads
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = ["Cluster", "ClusterSide", "ClusterSource", "WorkersLostError", "connect"]
+
+BLOCKS_PER_WORKER = 3  # so that a worker that is slow, or gone, leaves work others can take
+ROW_WORK = 10.0  # of a row's decomposition, in observations
+ATTEMPTS = 5  # at a half-sweep, each lost to a lost worker
+DIRECT_ATTEMPTS = 2  # at sending data to the workers past the scheduler
+PATIENCE = 60.0  # seconds without any worker
+POLL = 2.0  # seconds between looks at whether there is one
+
+
+class WorkersLostError(RuntimeError):
+    """Workers, or the scheduler, were lost for good."""
+
+
+def connect(client: Any, n_jobs: int | None) -> Cluster:
+    """The cluster of a client that is one, and connected."""
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "a fit on a cluster needs distributed: pip install 'fastemf[dask]'"
+        ) from None
+    if not isinstance(client, distributed.Client):
+        raise TypeError(f"client must be a distributed.Client or None, got {type(client).__name__}")
+    if client.asynchronous:
+        raise TypeError("client must not be asynchronous: the fit waits for its workers")
+    if client.status != "running":
+        raise ValueError(
+            f"client must be connected to a scheduler, got one that is {client.status}"
+        )
+    count_threads(n_jobs)
+    return Cluster(client, n_jobs)
+
+
+class Cluster:
+    """Runs tasks on the workers of a client, again where workers are lost.
+
+    Parameters
+    ----------
+    client
+        A connected `distributed.Client`.
+    n_jobs
+        Threads of a worker that a task may use; -1 for all that Dask gave it.
+    """
+
+    def __init__(self, client: Client, n_jobs: int | None) -> None:
+        self.client = client
+        self._n_jobs = n_jobs
+        self._direct_failures = 0
+        self._n_pieces = max(1, self.n_workers)
+
+    @property
+    def n_workers(self) -> int:
+        """Workers there are now."""
+        return len(self.client.nthreads())
+
+    def results(self, futures: Sequence[Future]) -> list[Any]:
+        """What tasks gave that need nothing sent; their workers may be lost meanwhile."""
+        losses: list[_LossError] = []
+        while len(losses) < ATTEMPTS:
+            try:
+                with self.client.as_current():
+                    self._wait(futures)
+                    return self._gather(futures)
+            except _LossError as loss:
+                losses.append(loss)
+                self._try_again(futures)
+        raise _too_many(losses)
+
+    def check(self, question: Callable[..., str], *args: Any) -> None:
+        """Ask every worker; raises the first answer that is not empty."""
+        from fastemf import __version__
+
+        try:
+            self.client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError:
+            raise ValueError(
+                f"client must have workers, got none within {PATIENCE:.0f} s"
+            ) from None
+        answers = self.client.run(_answer, __version__, question, *args, on_error="return")
+        for worker, answer in answers.items():
+            if isinstance(answer, ModuleNotFoundError):
+                raise ModuleNotFoundError(
+                    f"every worker needs this version of fastemf, {__version__}; worker {worker} "
+                    f"says: {answer}"
+                )
+            if isinstance(answer, Exception):
+                raise answer
+            if answer:
+                raise ValueError(f"{answer} (worker {worker})")
+
+    def run(
+        self,
+        task: Callable[..., Any],
+        blocks: Sequence[Future],
+        shared: tuple[NDArray[Any], ...],
+        own: Sequence[tuple[NDArray[Any], ...]],
+        *args: Any,
+    ) -> list[Any]:
+        """``task(block, shared, its own, *args, n_threads)`` for every block, in order.
+
+        Parameters
+        ----------
+        shared
+            Large arrays that every block needs.
+        own
+            For every block, arrays that only it needs.
+        args
+            Small things that every block needs.
+        """
+        losses: list[_LossError] = []
+        while len(losses) < ATTEMPTS:
+            try:
+                with self.client.as_current():
+                    return self._attempt(task, blocks, shared, own, args)
+            except _LossError as loss:
+                losses.append(loss)
+                self._try_again(blocks)
+        raise _too_many(losses)
+
+    def _attempt(
+        self,
+        task: Callable[..., Any],
+        blocks: Sequence[Future],
+        shared: tuple[NDArray[Any], ...],
+        own: Sequence[tuple[NDArray[Any], ...]],
+        args: tuple[Any, ...],
+    ) -> list[Any]:
+        held: list[Future] = []
+        try:
+            # What all need goes to each worker in part, and the workers exchange the parts: that
+            # takes every line for one copy. (Dask's own broadcast waits for ever for a worker
+            # that dies meanwhile.)
+            cuts = (np.array_split(array, self._n_pieces) for array in shared)
+            pieces = [_Sent(arrays) for arrays in zip(*cuts, strict=True)]
+            sent = self._send(pieces + [_Sent(arrays) for arrays in own])
+            held += sent
+            parts, there = sent[: len(pieces)], sent[len(pieces) :]
+            futures = self.client.map(
+                _run, blocks, there,
+                task=task, parts=parts, args=args, n_jobs=self._n_jobs, pure=False,
+            )  # fmt: skip
+            held += futures
+            self._wait(futures)
+            return self._gather(futures)
+        finally:
+            for future in held:
+                future.release()
+
+    def _send(self, data: list[_Sent]) -> list[Future]:
+        """Spread data over the workers, past the scheduler where they can be reached."""
+        self._check_connection()
+        direct = self._direct_failures < DIRECT_ATTEMPTS
+        try:
+            return list(self.client.scatter(data, hash=False, direct=direct, timeout=PATIENCE))
+        except Exception as error:  # Dask's: our data are arrays
+            self._direct_failures += direct
+            raise _LossError(f"data could not be sent ({error!r})") from error
+
+    def _wait(self, futures: Sequence[Future]) -> None:
+        """Until all are done, as long as there are workers; raises what a task raised."""
+        import distributed
+
+        seen = time.monotonic()
+        while True:
+            try:
+                distributed.wait(futures, timeout=POLL)
+                break
+            except TimeoutError:
+                self._check_connection()
+                if self.n_workers:
+                    seen = time.monotonic()
+                elif time.monotonic() - seen > PATIENCE:
+                    raise _none_left() from None
+            except distributed.CancelledError as error:
+                raise _LossError("data that were sent are lost") from error
+        for future in futures:
+            if future.status == "error":
+                failure = future.exception()
+                if isinstance(failure, distributed.KilledWorker):
+                    raise _LossError(str(failure)) from failure
+                raise failure
+
+    def _gather(self, futures: Sequence[Future]) -> list[Any]:
+        import distributed
+
+        try:
+            return list(self.client.gather(futures, direct=True))
+        except (distributed.CancelledError, distributed.KilledWorker, OSError) as error:
+            raise _LossError(f"results are lost ({error!r})") from error
+
+    def _try_again(self, tasks: Sequence[Future]) -> None:
+        """Wait for workers; what was given up because they kept dying has another chance."""
+        try:
+            self.client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError:
+            raise _none_left() from None
+        self._n_pieces = max(1, self.n_workers)
+        failed = [task for task in tasks if task.status == "error"]
+        if failed:
+            self.client.retry(failed)
+
+    def _check_connection(self) -> None:
+        if self.client.status != "running":
+            raise WorkersLostError(
+                f"the scheduler is gone: the client is {self.client.status}; the fit is lost"
+            )
+
+
+class _LossError(Exception):
+    """Something was lost with a worker; try again."""
+
+
+def _none_left() -> WorkersLostError:
+    return WorkersLostError(f"no worker is left, and none came back within {PATIENCE:.0f} s")
+
+
+def _too_many(losses: list[_LossError]) -> WorkersLostError:
+    return WorkersLostError(
+        f"workers were lost {len(losses)} times during one half-sweep, the last time with: "
+        f"{losses[-1]}; look at the workers' logs (memory?) before fitting again"
+    )
+
+
+@dataclass(frozen=True)
+class _Sent:
+    arrays: tuple[NDArray[Any], ...]
+
+
+class _Piece(NamedTuple):
+    """Some of a stretch's entries."""
+
+    values: NDArray[Any]
+    weights: NDArray[Any]
+
+
+class ClusterSide:
+    """One side of a matrix, by row or by column, in blocks that workers hold.
+
+    Parameters
+    ----------
+    cluster
+        Where the blocks are.
+    blocks
+        Futures of a `Side` each.
+    cuts
+        First rows of the blocks, and the number of rows.
+    indptr, mass, dtype
+        Of all rows, as in `Side`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        blocks: Sequence[Future],
+        cuts: NDArray[np.int64],
+        indptr: NDArray[np.int64],
+        mass: NDArray[np.float64],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._cluster = cluster
+        self._blocks = blocks
+        self._rows = [slice(first, last) for first, last in pairwise(cuts.tolist())]
+        self.indptr = indptr
+        self.mass = mass
+        self.dtype = dtype
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(self.indptr[-1])
+
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """All blocks at once, each where it is; see `fastemf.observations.Grouped`."""
+        parts = [tuple(array[rows] for array in own) for rows in self._rows]
+        results = self._cluster.run(_on_block, self._blocks, others, parts, task, *args)
+        return zip(self._rows, results, strict=True)
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """Added up here, stretch after stretch; see `fastemf.observations.Grouped`.
+
+        A stretch that two blocks share comes here whole.
+        """
+        begins = [self.indptr[rows.start : rows.start + 1] for rows in self._rows]
+        own = [(begin,) for begin in begins]
+        found = self._cluster.run(_terms_of_block, self._blocks, (), own, terms, args)
+        total: NDArray[np.float64] = np.zeros(())
+        pending: list[_Piece] = []  # of the stretch that the last blocks share
+
+        def complete_stretch() -> None:
+            nonlocal total
+            if pending:
+                total = total + terms(*map(np.concatenate, zip(*pending, strict=True)), *args)
+                pending.clear()
+
+        for begin, (head, whole, tail) in zip(begins, found, strict=True):
+            pending += [head] * bool(head.values.size)
+            if (int(begin[0]) + head.values.size) % PART == 0:
+                complete_stretch()
+            for part in whole:
+                total = total + part
+            pending += [tail] * bool(tail.values.size)
+        complete_stretch()
+        return total
+
+    def release(self) -> None:
+        """Let the workers forget the blocks."""
+        for block in self._blocks:
+            block.release()
+
+
+class ClusterSource(Source):
+    """Observed entries of an (m, n) matrix that workers hold; released at the end of a `with`."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        by_row: ClusterSide,
+        by_col: ClusterSide,
+        row_labels: Labels | None = None,
+        col_labels: Labels | None = None,
+    ) -> None:
+        self.shape = shape
+        self._sides = (by_row, by_col)
+        self.by_row, self.by_col = self._sides
+        self.row_labels = row_labels
+        self.col_labels = col_labels
+
+    def __enter__(self) -> ClusterSource:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for side in self._sides:
+            side.release()
+
+
+# --- on a worker ----------------------------------------------------------------------------
+
+
+def threads_of_worker(n_jobs: int | None) -> int:
+    """Threads of one task: launches of one process take turns, so each may use them all."""
+    from distributed import get_worker
+
+    return min(count_threads(n_jobs), int(get_worker().state.nthreads))
+
+
+def _answer(version: str, question: Callable[..., str], *args: Any) -> str:
+    from fastemf import __version__
+
+    if version != __version__:
+        return f"every worker needs this version of fastemf, {version}, got {__version__}"
+    return question(*args)
+
+
+def _run(
+    block: Side,
+    own: _Sent,
+    *,
+    task: Callable[..., Any],
+    parts: list[_Sent],
+    args: tuple[Any, ...],
+    n_jobs: int | None,
+) -> Any:
+    shared = map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))
+    # What came over the wire may be read-only, for which kernels would be compiled anew.
+    mine = (np.require(array, requirements=("C", "W")) for array in own.arrays)
+    return task(block, tuple(shared), tuple(mine), *args, threads_of_worker(n_jobs))
+
+
+def _on_block(
+    block: Side,
+    others: tuple[NDArray[Any], ...],
+    own: tuple[NDArray[Any], ...],
+    task: Callable[..., Any],
+    *args: Any,
+) -> Any:
+    return task(block, padded(others[0]), *others[1:], *own, *args)
+
+
+def _terms_of_block(
+    block: Side,
+    others: tuple[()],
+    own: tuple[NDArray[np.int64]],
+    terms: Callable[..., Any],
+    args: tuple[Any, ...],
+    n_threads: int,
+) -> tuple[_Piece, list[Any], _Piece]:
+    """Terms of a block's whole stretches, given its first entry, and what is left at both ends."""
+    first = min(-int(own[0][0]) % PART, block.size)
+    last = first + (block.size - first) // PART * PART
+
+    def piece(start: int, stop: int) -> _Piece:
+        return _Piece(block.values[start:stop], block.weights[start:stop])
+
+    whole = [terms(*piece(at, at + PART), *args) for at in range(first, last, PART)]
+    return piece(0, first), whole, piece(last, block.size)
