@@ -1,0 +1,107 @@
+"""``python -m bench.cluster``: what a half-sweep on a cluster costs beside its solves.
+
+Local worker processes with one thread each, a store, both sides in turn. The solves of a
+half-sweep take as long as the slowest worker's; all else (sending the factors, Dask's messages,
+results coming back, waiting) is overhead. The matrix of ten thousand entries has next to no solves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from bench.problems import grown, label
+from bench.runner import machine
+
+HEADER = f"{'entries':>8}{'k':>4}{'half-sweep':>12}{'solves':>10}{'overhead':>10}{'factors':>11}"
+
+
+def timed_solve(*args: Any) -> tuple[str, float, int]:
+    """On a worker: `solve_block`, reported by who did it and its seconds."""
+    from distributed import get_worker
+
+    from fastemf.blocks import solve_block
+
+    began = time.perf_counter()
+    solved = solve_block(*args)
+    return get_worker().address, time.perf_counter() - began, solved.factor.nbytes
+
+
+def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
+    """Seconds on the wall, of the slowest worker's solves, and bytes of both factors."""
+    from fastemf.blocks import RowProblem
+
+    rng = np.random.default_rng(0)
+    sides = (source.by_row, source.by_col)
+    start, other = (
+        rng.random((source.shape[at], k)).astype(source.dtype) for at in (axis, 1 - axis)
+    )
+    began = time.perf_counter()
+    reports = sides[axis].each(
+        timed_solve, (other, np.empty(0, other.dtype)), (start, sides[axis].mass),
+        RowProblem(0.1, k, 0.0), n_threads=1,
+    )  # fmt: skip
+    busy: dict[str, float] = {}
+    for _, (worker, seconds, _) in reports:
+        busy[worker] = busy.get(worker, 0.0) + seconds
+    return time.perf_counter() - began, max(busy.values()), start.nbytes + other.nbytes
+
+
+def measure(path: Path, client: Any, ranks: list[int], repeats: int) -> list[str]:
+    """One line per rank: medians over both sides."""
+    from fastemf.distribution import distribute
+
+    lines = []
+    with distribute(path, client) as source:
+        for k in ranks:
+            for axis in (0, 1):
+                half_sweep(source, axis, k)  # blocks are loaded and kernels compiled
+            runs = [half_sweep(source, axis, k) for _ in range(repeats) for axis in (0, 1)]
+            wall, solves = (median(column) for column in list(zip(*runs, strict=True))[:2])
+            overhead = median(run[0] - run[1] for run in runs)
+            lines.append(
+                f"{label(source.size):>8}{k:>4}{wall * 1e3:>9.0f} ms{solves * 1e3:>7.0f} ms"
+                f"{overhead * 1e3:>7.0f} ms{runs[0][2] / 1e6:>8.1f} MB"
+            )
+    return lines
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure and print."""
+    from distributed import Client, LocalCluster
+
+    import fastemf
+
+    parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
+    parser.add_argument("--entries", type=float, nargs="+", default=[1e4, 1e6, 4e6])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[10, 32])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args(argv)
+    warnings.simplefilter("ignore")
+    about = machine()
+    print(f"{about['cpu']}, {about['cores']} cores; {options.workers} workers of one thread")
+    print(HEADER, flush=True)
+    with (
+        TemporaryDirectory() as folder,
+        LocalCluster(
+            n_workers=options.workers, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as workers,
+        Client(workers) as client,
+    ):
+        for entries in options.entries:
+            R = grown(int(entries)).tocoo()
+            path = Path(folder) / f"{entries:.0f}"
+            fastemf.store.build((R.row, R.col, R.data), path, shape=R.shape)
+            print("\n".join(measure(path, client, options.ranks, options.repeats)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
