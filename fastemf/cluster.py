@@ -155,6 +155,8 @@ class Cluster:
         own: Sequence[tuple[NDArray[Any], ...]],
         args: tuple[Any, ...],
     ) -> list[Any]:
+        import distributed
+
         held: list[Future] = []
         try:
             # What all need goes to each worker in part, and the workers exchange the parts: that
@@ -172,6 +174,8 @@ class Cluster:
             held += futures
             self._wait(futures)
             return self._gather(futures)
+        except distributed.CancelledError as error:
+            raise _LossError("data that were sent are lost") from error
         finally:
             for future in held:
                 future.release()
@@ -181,7 +185,7 @@ class Cluster:
         self._check_connection()
         direct = self._direct_failures < DIRECT_ATTEMPTS
         try:
-            return list(self.client.scatter(data, hash=False, direct=direct, timeout=PATIENCE))
+            return list(self.client.scatter(data, hash=False, direct=direct, timeout=POLL))
         except Exception as error:  # Dask's: our data are arrays
             self._direct_failures += direct
             raise _LossError(f"data could not be sent ({error!r})") from error
@@ -224,6 +228,10 @@ class Cluster:
             self.client.wait_for_workers(1, timeout=PATIENCE)
         except TimeoutError:
             raise _none_left() from None
+        if any(task.cancelled() for task in tasks):
+            raise WorkersLostError(
+                "the observations on the cluster were cancelled: was it restarted? Fit again"
+            )
         self._n_pieces = max(1, self.n_workers)
         failed = [task for task in tasks if task.status == "error"]
         if failed:

@@ -335,6 +335,16 @@ def test_a_cluster_that_never_recovers(client, tmp_path, monkeypatch):
             quietly(path, 0.2, 2, client=client)
 
 
+def test_observations_that_are_cancelled(client, tmp_path):
+    path = build(tmp_path, triplets())
+
+    def cancel(record):
+        client.cancel([distributed.Future(key, client) for key in list(client.futures)])
+
+    with pytest.raises(WorkersLostError, match="cancelled: was it restarted"):
+        quietly(path, 0.2, 2, client=client, callback=cancel)
+
+
 def test_no_worker_left(tmp_path, monkeypatch):
     monkeypatch.setattr(clusters, "PATIENCE", 0.5)
     monkeypatch.setattr(clusters, "POLL", 0.2)
