@@ -132,8 +132,8 @@ def hold_out(
         )
     if not isinstance(observed, Observations):
         raise TypeError(
-            "validation must be entries where R is a store: what is on disk is fitted as it is, "
-            f"got the share {validation!r}"
+            "validation must be entries where R is not in memory: what a store or a cluster holds "
+            f"is fitted as it is; got the share {validation!r}"
         )
     mask = held_out(observed, float(validation), rng, "validation")
     return observed.subset(~mask), observed.subset(mask)
