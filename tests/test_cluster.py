@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.timeout(300),
     # Distributed's own, when its processes end.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 SETTINGS = {
