@@ -22,7 +22,8 @@ ALLOWED = {
     "alternation": {"records", "ridge"},
     "blocks": {"kernels", "observations", "threads"},
     "cli": {"__init__", "demo", "experiments.reproduce"},
-    "cluster": {"__init__", "entries", "kernels", "labels", "observations", "threads"},
+    "cluster": {"__init__", "observations", "threads"},
+    "cluster_source": {"blocks", "cluster", "entries", "kernels", "labels", "observations"},
     "columns": set(),
     "completion": {
         "distribution",
@@ -32,8 +33,8 @@ ALLOWED = {
     "datasets": {"hold_out", "latency_log", "matrix_files", "validation", "warn"},
     "demo": {"completion", "datasets", "loss", "metrics"},
     "distribution": {
-        "blocks", "cluster", "partitions", "store.__init__", "store.chunks", "store.manifest",
-        "tables",
+        "cluster", "cluster_source", "partitions", "store.__init__", "store.chunks",
+        "store.manifest", "tables",
     },
     "entries": {"validation", "value_check", "warn"},
     "entry_kernels": {"jit"},
@@ -95,8 +96,8 @@ ALLOWED = {
     "operator_kernels": {"jit"},
     "operators": {"operator_kernels", "threads", "validation"},
     "partitions": {
-        "blocks", "cluster", "labels", "observations", "store.chunks", "store.label_index",
-        "validation", "value_check",
+        "cluster", "cluster_source", "labels", "observations", "store.chunks",
+        "store.label_index", "validation", "value_check",
     },
     "plot": {"factorization", "loss", "metrics", "validation"},
     "progress": {"records"},
