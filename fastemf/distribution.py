@@ -9,15 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fastemf.blocks import balanced
-from fastemf.cluster import (
-    BLOCKS_PER_WORKER,
-    ROW_WORK,
-    Cluster,
-    ClusterSide,
-    ClusterSource,
-    connect,
-)
+from fastemf.cluster import Cluster, connect
+from fastemf.cluster_source import ClusterSide, ClusterSource, even_cuts
 from fastemf.partitions import from_parts
 from fastemf.store import Store, read_block
 from fastemf.store import open as open_store
@@ -110,8 +103,7 @@ def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
     cluster.check(_sees, path, store.by_row.manifest)
     sides = []
     for axis, side in enumerate((store.by_row, store.by_col)):
-        work = np.diff(side.indptr) + ROW_WORK
-        cuts = balanced(work, BLOCKS_PER_WORKER * cluster.n_workers)
+        cuts = even_cuts(np.diff(side.indptr), cluster)
         blocks = [
             cluster.client.submit(read_block, path, axis, first, last, pure=False)
             for first, last in pairwise(cuts.tolist())

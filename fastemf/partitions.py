@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.blocks import balanced
-from fastemf.cluster import (
-    BLOCKS_PER_WORKER,
-    ROW_WORK,
-    Cluster,
-    ClusterSide,
-    ClusterSource,
-    threads_of_worker,
-)
+from fastemf.cluster import Cluster, threads_of_worker
+from fastemf.cluster_source import ClusterSide, ClusterSource, even_cuts
 from fastemf.labels import Labels
 from fastemf.observations import Side, group
 from fastemf.store.chunks import Chunk, Names, read_chunks
@@ -154,8 +147,7 @@ class _Shuffle:
         cluster, n = self._cluster, shape[axis]
         width = -(-n // BINS)
         tallies = cluster.results(self.map(_tally, entries, axis=axis, width=width, n=n))
-        work = np.sum(tallies, axis=0) + ROW_WORK * width
-        cuts = np.minimum(balanced(work, BLOCKS_PER_WORKER * cluster.n_workers) * width, n)
+        cuts = np.minimum(even_cuts(np.sum(tallies, axis=0), cluster, width) * width, n)
         mark = len(self._passing)
         pieces = self.map(_cut, entries, axis=axis, cuts=cuts)
         blocks = [

@@ -17,8 +17,9 @@ import scipy.sparse as sp
 
 import fastemf
 from fastemf import cluster as clusters
-from fastemf import entries, observations
-from fastemf.cluster import Cluster, ClusterSide, WorkersLostError
+from fastemf import cluster_source, entries, observations
+from fastemf.cluster import Cluster, WorkersLostError
+from fastemf.cluster_source import ClusterSide, ClusterSource
 from fastemf.observations import observe
 
 distributed = pytest.importorskip("distributed")
@@ -27,7 +28,6 @@ pytestmark = [
     pytest.mark.timeout(300),
     # Distributed's own, when its processes end.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 SETTINGS = {
@@ -261,7 +261,7 @@ class Inline:
 def test_sums_do_not_depend_on_the_blocks(cuts, weighted, monkeypatch):
     # 0.1 + 0.2 is not 0.3: sums of other stretches, or in another order, have other bits.
     monkeypatch.setattr(entries, "PART", 7)
-    monkeypatch.setattr(clusters, "PART", 7)
+    monkeypatch.setattr(cluster_source, "PART", 7)
     v = np.arange(1.0, 901.0) if weighted else None
     source = observe(triplets(), weights=v, shape=(60, 40))
     side = source.by_row
@@ -277,7 +277,7 @@ def test_sums_do_not_depend_on_the_blocks(cuts, weighted, monkeypatch):
         for first, last in pairwise(cuts)
     ]
     there = ClusterSide(Inline(), blocks, np.array(cuts), side.indptr, side.mass, side.dtype)
-    remote = clusters.ClusterSource(source.shape, there, there)
+    remote = ClusterSource(source.shape, there, there)
     assert remote.rms(0.3) == source.rms(0.3)
     assert remote.expectile(0.1) == source.expectile(0.1)
 
