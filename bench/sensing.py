@@ -71,7 +71,8 @@ def sweep_seconds(
     engine = SensingEngine(A, b, omega, weights=None, dtype=np.dtype(np.float64), n_threads=threads)
     loop = Alternation(0.0, sweeps, False, False, lambda record: None)
     start = X + 0.5 * rng.standard_normal(X.shape)
-    end = loop.run(engine, start, Y.copy(), FixedRidge(0.0, omega))
+    ridge = FixedRidge(0.0, omega)
+    end = loop.run(engine, loop.start(engine, start, Y.copy(), ridge), ridge)
     iterations = float(np.mean([record.inner_iterations for record in end.history]))
     return [record.seconds for record in end.history], iterations
 

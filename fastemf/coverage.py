@@ -203,7 +203,7 @@ def level_for_coverage(
             f"coverage={coverage!r} is out of reach of levels alone: at omega={extreme:.3g} the "
             f"share of held-out values at or below the fit is {reached:.4g}; the fit at omega="
             f"{fit.omega:.3g} with {shift:.4g} added (shift of the result) is taken instead"
-            + ("" if fit.row_intercepts is not None else "; try intercepts=True")
+            + ("" if intercepts else "; try intercepts=True")
         )
     else:
         best = int(np.argmin(np.abs(np.array(shares) - wanted)))
