@@ -14,6 +14,7 @@ __all__ = [
     "add_data",
     "add_fit",
     "add_json",
+    "add_model",
     "add_out",
     "add_out_table",
     "check_free",
@@ -69,6 +70,21 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=int, default=-1, metavar="N",
         help="threads (default: all cores); the fit does not depend on them",
     )  # fmt: skip
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """What makes a model file: rank, ridge, how to fit, where to."""
+    parser.add_argument(
+        "-k", "--rank", type=int, default=5, metavar="K",
+        help="rank: factors of each row and column (default 5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reg", type=number_or_auto, default="auto",
+        help="ridge, which keeps the fit from following noise: a number, or auto (default)",
+    )  # fmt: skip
+    add_fit(parser)
+    add_out(parser, "model file to write (.npz)", required=True)
+    add_json(parser)
 
 
 def fit_options(args: argparse.Namespace) -> dict[str, Any]:

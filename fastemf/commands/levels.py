@@ -7,12 +7,9 @@ from typing import Any
 
 from fastemf.commands.arguments import (
     add_data,
-    add_fit,
-    add_json,
-    add_out,
+    add_model,
     check_free,
     fit_options,
-    number_or_auto,
     read_data,
 )
 from fastemf.commands.output import as_json
@@ -34,17 +31,7 @@ def add(commands: Any) -> None:
         help="two levels or more in (0, 1), after the data or before another option (default "
         "0.1 0.5 0.9); high for the upper tail, not quantiles",
     )  # fmt: skip
-    parser.add_argument(
-        "-k", "--rank", type=int, default=5, metavar="K",
-        help="rank: factors of each row and column (default 5)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--reg", type=number_or_auto, default="auto",
-        help="ridge, which keeps the fits from following noise: a number, or auto (default)",
-    )  # fmt: skip
-    add_fit(parser)
-    add_out(parser, "model file to write (.npz)", required=True)
-    add_json(parser)
+    add_model(parser)
     parser.set_defaults(run=run)
 
 
