@@ -104,8 +104,8 @@ ALLOWED = {
         "validation",
     },
     "factorization": {
-        "entry_kernels", "labels", "loss", "metrics", "model_file", "observations", "operators",
-        "ranking", "records", "similarity", "summary", "sweep", "table_files", "tables", "threads",
+        "labels", "loss", "low_rank_model", "metrics", "model_file", "observations", "ranking",
+        "records", "similarity", "summary", "sweep", "table_files", "tables", "threads",
         "validation", "warn",
     },
     "hold_out": {"observations", "table_files", "tables", "validation"},
@@ -124,6 +124,9 @@ ALLOWED = {
         "warn",
     },
     "loss": set(),
+    "low_rank_model": {
+        "entry_kernels", "labels", "operators", "records", "tables", "threads", "validation",
+    },
     "matrix_files": set(),
     "metrics": {"loss", "validation"},
     "models": {"factorization", "levels", "model_file"},

@@ -26,8 +26,8 @@ def public():
         if inspect.isfunction(value):
             yield name, value
         elif inspect.isclass(value):
-            for method, function in vars(value).items():
-                if inspect.isfunction(function) and not method.startswith("_"):
+            for method, function in inspect.getmembers(value, inspect.isfunction):
+                if function.__module__.startswith("fastemf") and not method.startswith("_"):
                     yield f"{name}.{method}", function
     for module in (fastemf.datasets, fastemf.loss, fastemf.metrics, fastemf.plot, fastemf.store):
         for name in module.__all__:
