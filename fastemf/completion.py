@@ -96,8 +96,8 @@ def complete(
         are kept as separate observations. float32 data are computed in float32, all else
         in float64.
     omega
-        Expectile level in (0, 1). Below 0.5: the typical value, hardly moved by a
-        long right tail; 0.5: least squares; above: the tail. A level is not a
+        Expectile level in (0, 1). Below 0.5: the typical value, which a long right tail
+        moves less than the mean; 0.5: least squares; above: the tail. A level is not a
         quantile: omega = 0.95 is not the 95th percentile.
     k
         Rank, from 1 to min(rows, columns).

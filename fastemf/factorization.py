@@ -14,7 +14,7 @@ from fastemf.labels import Labels
 from fastemf.loss import expectile_loss
 from fastemf.low_rank_model import LowRankModel
 from fastemf.metrics import effective_omega
-from fastemf.observations import Observations, observe
+from fastemf.observations import Observations, Side, observe
 from fastemf.ranking import Ranking, rank_rows
 from fastemf.records import Ridge
 from fastemf.similarity import Similar, nearest
@@ -96,8 +96,8 @@ class Factorization(LowRankModel):
         seen
             Data whose observed entries are left out, in any form `fastemf.complete`
             takes: the training data, for new columns only. Of a table with the columns that
-            the fit's labels came from, every line counts. Read as a whole in each call, so
-            ask for many rows at once.
+            the fit's labels came from, every line counts; labels that the fit does not have are
+            passed over. Read as a whole in each call, so ask for many rows at once.
         clip
             As in `predict`. It bounds the values listed, not their order: among columns
             at a bound the model's own values decide.
@@ -137,7 +137,7 @@ class Factorization(LowRankModel):
             self.shape,
             n,
             largest=order == "largest",
-            seen=None if seen is None else self._seen(seen).by_row,
+            seen=self._seen(seen),
             no_rows=self.unseen_rows if self.row_intercepts is None else self.unseen_rows[:0],
             no_cols=self.unseen_cols,
         )
@@ -196,7 +196,9 @@ class Factorization(LowRankModel):
         others, distances = nearest(this, other, int(index), n, unseen)
         return Similar(_called((self.row_labels, self.col_labels)[axis], others), distances)
 
-    def _seen(self, seen: Any) -> Observations:
+    def _seen(self, seen: Any) -> Side | None:
+        if seen is None:
+            return None
         if _is_mask(seen):
             raise TypeError(
                 "seen must be the data and not a mask of them, as every cell of a dense boolean "
@@ -207,7 +209,13 @@ class Factorization(LowRankModel):
             if self._has_label_columns(seen):
                 rows, cols = self._columns_of(seen)
                 seen = (rows, cols, np.ones(len(rows)))
-            return self._observe(seen, None, None, (None, None, None))
+            if self.row_labels is not None and isinstance(seen, tuple) and len(seen) == 3:
+                # What the fit does not have is not listed anyway.
+                i, j = self._positions(0, seen[0]), self._positions(1, seen[1])
+                known = (i >= 0) & (j >= 0)
+                found = i[known], j[known], np.ones(np.count_nonzero(known))
+                return observe(found, shape=self.shape).by_row if known.any() else None
+            return self._observe(seen, None, None, (None, None, None)).by_row
         except (IndexError, TypeError, ValueError) as error:
             raise type(error)(f"seen is read as R of complete(), and {error}") from None
 

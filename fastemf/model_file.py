@@ -135,6 +135,8 @@ def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
         header = json.loads(arrays["header"].tobytes().decode())
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise _MalformedError(f"damaged header ({error})") from error
+    if isinstance(header, dict) and "checkpoint" in header:
+        raise _MalformedError("it is the checkpoint of a fit, for complete(..., resume=True)")
     if not isinstance(header, dict) or header.pop("format", None) != "fastemf":
         raise _MalformedError("it is an .npz file of another program")
     version = header.pop("version", None)

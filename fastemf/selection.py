@@ -38,6 +38,7 @@ FACTORS = (8.0, 4.0, 2.0, 0.5, 0.25)  # of the ridge that reg="auto" arrives at,
 
 PARTS = 10  # of each fold: what a standard error is taken over
 CLEARLY = 4.0  # standard errors by which a setting is worse than the leader, to be dropped
+NEGLIGIBLE = 1e-3  # of the loss: nobody would mind a setting that much worse
 ENOUGH = 10  # parts that a standard error needs for that
 ALIVE = 0.01  # size of a factor's entries in the fit, over the data's
 
@@ -104,9 +105,18 @@ class Selection:
         for row in self.table:
             reg = row.reg if isinstance(row.reg, str) else f"{row.reg:.3g}"
             mark = "  dropped" if row.dropped else "  chosen" if row is self.best else ""
+            # Of fewer folds, a loss is that of other cells: it would look comparable.
+            loss = "" if row.dropped else f"{row.loss:.5g}"
+            error = "" if row.dropped else f"{row.standard_error:.2g}"
             lines.append(
-                f"{row.k:>5}  {reg:>9}  {row.ridge:>9.3g}  {row.loss:>10.5g}  "
-                f"{row.standard_error:>10.2g}  {row.folds:>5}{mark}"
+                f"{row.k:>5}  {reg:>9}  {row.ridge:>9.3g}  {loss:>10}  {error:>10}  "
+                f"{row.folds:>5}{mark}"
+            )
+        same_rank = [row.ridge for row in self.table if row.k == self.best.k]
+        if len(same_rank) > 1 and self.best.ridge == max(same_rank):
+            lines.append(
+                "The strongest ridge compared is best: the factors add little, and a still "
+                "stronger one (regs), or intercepts, may do better."
             )
         return "\n".join(lines)
 
@@ -154,8 +164,8 @@ def select(
     together; each fold in turn is predicted by a fit of the others, cells in rows or columns
     that are then without observations included. After a fold, settings that are clearly worse
     than the leader are dropped: where the mean paired difference of their losses to its, over
-    the parts of the folds done (each fold has ten), is above zero by more than four
-    of its standard errors; under ``rule="one_se"``, above the leader's standard error.
+    the parts of the folds done (each fold has ten), is above a thousandth of its loss by more
+    than four standard errors; under ``rule="one_se"``, above the leader's standard error.
 
     Parameters
     ----------
@@ -284,7 +294,8 @@ class _Trial:
             return
         left = np.flatnonzero(~self.dropped)
         leader = left[np.argmin(losses[left].sum(axis=1))]
-        margin = mean_and_error(losses[leader], masses)[1] if rule == "one_se" else 0.0
+        loss, error = mean_and_error(losses[leader], masses)
+        margin = error if rule == "one_se" else NEGLIGIBLE * loss
         for place in left:
             worse, error = mean_and_error(losses[place] - losses[leader], masses)
             self.dropped[place] = worse - CLEARLY * error > margin

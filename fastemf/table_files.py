@@ -152,13 +152,12 @@ def _existing(source: Any) -> tuple[Path, str]:
     path = Path(source)
     if path.is_dir():
         raise IsADirectoryError(
-            f"{path}: expected a file, got a folder; only fastemf.complete and complete_levels "
-            "read a store"
+            f"{path}: expected a file, got a folder; a store can be fitted, at one level or "
+            "several, and nothing else"
         )
-    extension = _extension(path, FORMATS)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    return path, extension
+    return path, _extension(path, FORMATS)
 
 
 def _extension(path: Path, formats: tuple[str, ...]) -> str:

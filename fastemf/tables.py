@@ -98,6 +98,8 @@ def from_table(
 ) -> Labelled:
     """Observations from the lines of a table; `weights` may be a column or an array."""
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
+    if rows is not None and rows == cols:
+        raise ValueError(f"rows and cols must name two columns, got {rows!r} for both")
     columns = select(table, names)
     if len(columns[0]) == 0:
         raise ValueError("R must hold at least one observation, got a table without lines")

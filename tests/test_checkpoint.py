@@ -226,3 +226,10 @@ def test_a_fit_killed_ten_times_ends_with_the_same_bits(tmp_path):
     run(cut)
     assert kills >= 8
     same_bits(fastemf.load(tmp_path / "cut.model.npz"), whole)
+
+
+def test_a_checkpoint_is_not_a_model(tmp_path):
+    path = tmp_path / "state.npz"
+    fastemf.complete(R, 0.2, 2, checkpoint=path)
+    with pytest.raises(fastemf.ModelFileError, match="it is the checkpoint of a fit"):
+        fastemf.load(path)

@@ -689,7 +689,7 @@ def test_bad_models(model, refused):
         (["fit", "log.csv", "--coverage", "0.99"], "at least 20 are needed to measure it"),
         (["fit", "log.csv", "--coverage", "0.5", "--validation", "0.1"], "give one of them"),
         (["fit", "nothing.csv"], "nothing.csv: no such file"),
-        (["fit", "log.txt"], "log.txt: the name must end in .csv, .tsv, .parquet, .mtx"),
+        (["fit", "log.txt"], "log.txt: no such file"),
         (["levels", "log.csv", "--omegas", "0.5"], "omegas must"),
         (["levels", "log.csv", "--omegas", "0.5", "0.5"], "omegas must"),
         (["select", "log.csv", "--folds", "1"], "folds must be at least 2, got 1"),

@@ -203,8 +203,9 @@ def test_an_empty_parquet_file_and_missing_columns(tmp_path):
 def test_other_paths_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such file"):
         observe(tmp_path / "nowhere.csv", **NAMES)
+    (tmp_path / "log.xlsx").touch()
     with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet, \.mtx"):
-        observe("log.xlsx", **NAMES)
+        observe(tmp_path / "log.xlsx", **NAMES)
     with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet$"):
         table_files.write(tmp_path / "log.npz", COLUMNS)
     (tmp_path / "folder.csv").mkdir()

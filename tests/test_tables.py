@@ -442,9 +442,9 @@ def test_other_misuse_is_an_error():
         observe(table, **NAMES, weights=[1.0])
     with pytest.raises(TypeError, match="table with named columns"):
         observe(pl.Series(["a"]), **NAMES)
-    twice = pd.DataFrame(np.ones((2, 2)), columns=["a", "a"])
+    twice = pd.DataFrame(np.ones((2, 3)), columns=["a", "a", "b"])
     with pytest.raises(ValueError, match="more than one column 'a'"):
-        observe(twice, rows="a", cols="a", values="a")
+        observe(twice, rows="a", cols="b", values="a")
 
 
 def test_a_table_without_pyarrow_names_the_extra():
@@ -485,3 +485,9 @@ def test_predict_wants_columns_or_a_table(fit):
     fitted = fastemf.complete(pd.DataFrame(table, **fit) if fit else table, 0.5, 1)
     with pytest.raises(TypeError, match="cols must be given unless rows is a table"):
         fitted.predict([0])
+
+
+def test_rows_and_cols_are_two_columns():
+    log = pa.table({"client": ["a", "b"], "ms": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="must name two columns, got 'client' for both"):
+        fastemf.complete(log, 0.5, 1, rows="client", cols="client", values="ms")

@@ -26,12 +26,15 @@ __all__ = [
     "source_of",
 ]
 
-FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending, or a store"
+FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending"
 
 
-def add_data(parser: argparse.ArgumentParser, name: str = "data") -> None:
+def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: bool = False) -> None:
     """The observations: a file and the names of its columns."""
-    parser.add_argument(name, help=f"observations: {FORMATS}; - reads CSV from standard input")
+    store = ", or a store (see fastemf store)" if stores else ""
+    parser.add_argument(
+        name, help=f"observations: {FORMATS}{store}; - reads CSV from standard input"
+    )
     group = parser.add_argument_group(
         "columns of a table",
         "Each line is one observation: who, of what, how much. Columns named by --rows and --cols "
@@ -105,7 +108,7 @@ def add_out_table(parser: argparse.ArgumentParser) -> None:
     """Where a table goes."""
     what = "CSV, TSV or Parquet file to write, by its ending (default: CSV to standard output)"
     add_out(parser, what, required=False)
-    parser.add_argument("--json", action="store_true", help="write JSON instead, one object a line")
+    parser.add_argument("--json", action="store_true", help="write JSON instead")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

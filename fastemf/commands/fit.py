@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         description="Fit a low-rank model of one expectile level to the observations in a file, "
         "write it to another, and say what came of it. Ask it with fastemf predict and rank.",
     )
-    add_data(parser)
+    add_data(parser, stores=True)
     level = parser.add_mutually_exclusive_group()
     level.add_argument(
         "--omega", type=float, default=0.5,

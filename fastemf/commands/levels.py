@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         description="Fit a low-rank model at each of several expectile levels to the observations "
         "in a file. fastemf predict then gives one column for each; they never cross.",
     )
-    add_data(parser)
+    add_data(parser, stores=True)
     parser.add_argument(
         "--omegas", type=float, nargs="+", default=[0.1, 0.5, 0.9], metavar="OMEGA",
         help="two levels or more in (0, 1), after the data or before another option (default "

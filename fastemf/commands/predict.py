@@ -56,7 +56,9 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.pairs} is a matrix; pairs are a table with two columns")
     first = getattr(model, "fits", [model])[0]
     names = pair_columns(args.pairs, present, args, first)
-    table = read(source(), names, []).content
+    sides = zip(names, (first.row_labels, first.col_labels), strict=True)
+    texts = [name for name, labels in sides if labels is not None and labels.kind == "str"]
+    table = read(source(), names, [], texts).content
     rows, cols = (table.column(name) for name in names)
     predicted = model.predict(
         like(first.row_labels, rows, "rows", args.unknown),
