@@ -204,6 +204,14 @@ def _parsing(csv: _Csv) -> Iterator[None]:
         yield
     except arrow().ArrowInvalid as error:
         reason = "it is empty" if "Empty CSV" in str(error) else str(error)
+        if "UTF8" in reason:
+            reason += "; save the file as UTF-8"
+        with csv.opened() as file:
+            header = file.readline().decode(errors="replace")
+        if header.count(";") > header.count(csv.delimiter):
+            reason += (
+                "; its header looks separated by ';', where ',' (.csv) or tabs (.tsv) are read"
+            )
         raise ValueError(f"{csv.name}: expected a table: {reason}") from None
 
 

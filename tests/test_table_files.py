@@ -220,3 +220,13 @@ def test_labels_of_a_later_csv_file_are_what_those_of_the_fit_are(tmp_path):
     fit = fastemf.complete(first, 0.5, 1, validation=later, **NAMES)
     expected = fit.objective((["1", "1"], ["a", "b"], [1.0, 3.0]))
     assert fit.objective(later, values="ms") == pytest.approx(expected, rel=1e-12)
+
+
+def test_foreign_csv_files_are_recognised(tmp_path):
+    german = written(tmp_path / "de.csv", "client;service;ms\na;b;1,5\nc;d;2,5\n")
+    with pytest.raises(ValueError, match="its header looks separated by ';'"):
+        observe(german, rows="client;service;ms", cols="x", values="y")
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("client,service,ms\nZürich,a,1\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="save the file as UTF-8"):
+        observe(latin, **NAMES)
