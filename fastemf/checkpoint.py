@@ -12,14 +12,14 @@ import json
 import os
 import zipfile
 import zlib
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastemf.alternation import Point, State
-from fastemf.records import Ridge, SweepRecord
+from fastemf.records import FIELDS, Ridge, history_of, history_table
 from fastemf.ridge import RidgeSchedule
 from fastemf.whole_file import check_target, replacing
 
@@ -116,7 +116,6 @@ class Checkpoint:
 
 
 SCALARS = ("accepted_since", "remaining", "restarts", "best_sweep", "converged")
-KINDS = [{"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)]  # type: ignore[index]
 
 
 def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -128,8 +127,7 @@ def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
             arrays |= {f"{name}_X": point.X, f"{name}_Y": point.Y}
             # JSON writes floats so that the same bits are read, NaN too.
             header[name] = [*point.ridge, point.loss, point.rms, point.validation_loss]
-    table = [astuple(record) for record in state.history]
-    arrays["history"] = np.array(table, np.float64).reshape(-1, len(KINDS))
+    arrays["history"] = history_table(state.history)
     return header, arrays
 
 
@@ -143,9 +141,6 @@ def _unpacked(header: dict[str, Any], arrays: Any) -> State:
         point=points["point"],
         best=points["point"] if header["at_best"] else points.get("best"),
         previous=arrays["previous"],
-        history=[
-            SweepRecord(*(kind(value) for kind, value in zip(KINDS, row, strict=True)))
-            for row in arrays["history"].tolist()
-        ],
+        history=list(history_of(arrays["history"], list(FIELDS))),
         **{name: header[name] for name in SCALARS},
     )

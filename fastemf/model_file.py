@@ -12,7 +12,6 @@ import json
 import os
 import zipfile
 import zlib
-from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from fastemf.label_arrays import from_arrays, to_arrays
 from fastemf.labels import Labels
-from fastemf.records import SweepRecord
+from fastemf.records import FIELDS, SweepRecord, history_of, history_table
 from fastemf.whole_file import replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
@@ -42,7 +41,6 @@ INTERCEPTS = ("row_intercepts", "col_intercepts")
 UNSEEN = ("unseen_rows", "unseen_cols")
 LABELS = ("row_labels", "col_labels")
 OFFSETS = ("row_label_offsets", "col_label_offsets")  # where each string begins
-HISTORY = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
 
 
 # What later versions of the format added: header fields, and fields of the history.
@@ -91,15 +89,14 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
 
 def _packed(content: dict[str, Any]) -> dict[str, Any]:
     header: dict[str, Any] = {name: kind(content[name]) for name, kind in SCALARS.items()}
-    header |= {"history_fields": list(HISTORY), "intercepts": content["row_intercepts"] is not None}
+    header |= {"history_fields": list(FIELDS), "intercepts": content["row_intercepts"] is not None}
     arrays = {name: content[name] for name in (*FACTORS, *UNSEEN)}
     for name, offsets in zip(LABELS, OFFSETS, strict=True):
         header[name] = None
         if content[name] is not None:
             header[name], (arrays[name], arrays[offsets]) = to_arrays(content[name])
     arrays |= {name: content[name] for name in INTERCEPTS if content[name] is not None}
-    records = np.array([astuple(record) for record in content["history"]], np.float64)
-    arrays["history"] = records.reshape(-1, len(HISTORY))
+    arrays["history"] = history_table(content["history"])
     return arrays | _header_array(header)
 
 
@@ -235,16 +232,13 @@ def _labels(
 
 
 def _history(names: Any, history: NDArray[Any], version: int) -> tuple[SweepRecord, ...]:
-    kinds = {name: kind for name, kind in HISTORY.items() if HISTORY_SINCE.get(name, 1) <= version}
-    right = names == list(kinds) and history.dtype == np.float64
-    _require(right and history.shape[1:] == (len(kinds),), "history must have its columns")
-    for name, column in zip(kinds, history.T, strict=True):
+    wanted = [name for name in FIELDS if HISTORY_SINCE.get(name, 1) <= version]
+    right = names == wanted and history.dtype == np.float64
+    _require(right and history.shape[1:] == (len(wanted),), "history must have its columns")
+    for name, column in zip(wanted, history.T, strict=True):
         finite = np.isfinite(column) | (np.isnan(column) & (name in MAY_BE_NAN))
         _require(bool(finite.all()), "history must be finite")
-    return tuple(
-        SweepRecord(**{name: kinds[name](x) for name, x in zip(kinds, row, strict=True)})
-        for row in history.tolist()
-    )
+    return history_of(history, wanted)
 
 
 def _check_keys(found: Any, wanted: set[str], what: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -81,16 +82,16 @@ class Grouped(Protocol):
         """``terms(values, weights, *args)`` of every stretch, added up in order."""
 
 
-class Readable:
+class Readable(ABC):
     """A side whose entries this process reads itself."""
 
+    @abstractmethod
     def blocks(self) -> Iterator[tuple[int, Side]]:
         """Each block's first group and its entries, which are gone when the next is asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """All values and weights in order, in the pieces of `fastemf.entries.parts`."""
-        raise NotImplementedError
 
     def each(
         self,

@@ -169,22 +169,20 @@ class _Shuffle:
 
 def _joint_type(summaries: list[Summary]) -> np.dtype[Any]:
     """The values' type, which all parts share, once they are checked."""
-    filled = [summary for summary in summaries if summary.check is not None]
+    filled = [(summary, summary.check) for summary in summaries if summary.check is not None]
     if not filled:
         raise ValueError(
             f"R must hold at least one observation, got none in {len(summaries)} parts"
         )
-    first, *others = filled
-    assert first.check is not None
-    for summary in others:
+    (first, whole), *others = filled
+    for summary, check in others:
         if summary.dtype != first.dtype:
             raise ValueError(
                 f"values must have one type in all parts, got {first.dtype} in {first.name} and "
                 f"{summary.dtype} in {summary.name}"
             )
-        assert summary.check is not None
-        first.check.add(summary.check)
-    first.check.finish()
+        whole.add(check)
+    whole.finish()
     return first.dtype
 
 
@@ -229,12 +227,10 @@ def _checked(
     labels: list[LabelIndex],
 ) -> Part:
     if shape is None:
-        assert chunk.labels is not None
+        columns = zip(labels, (chunk.rows, chunk.cols), chunk.labels or (), strict=True)
         rows, cols = (
             index.positions(column, f"column {word!r}", chunk.place)
-            for index, column, word in zip(
-                labels, (chunk.rows, chunk.cols), chunk.labels, strict=True
-            )
+            for index, column, word in columns
         )
     else:
         rows = check_indices(chunk.rows, f"rows of {chunk.name}", shape[0])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["HalfSweep", "Ridge", "SweepRecord"]
+__all__ = ["FIELDS", "HalfSweep", "Ridge", "SweepRecord", "history_of", "history_table"]
 
 
 class Ridge(NamedTuple):
@@ -85,3 +87,19 @@ class SweepRecord:
     restarts: int
     seconds: float
     validation_loss: float = math.nan
+
+
+FIELDS = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
+
+
+def history_table(history: Sequence[SweepRecord]) -> NDArray[np.float64]:
+    """Records as a table for a file, a row each."""
+    return np.array([astuple(record) for record in history], np.float64).reshape(-1, len(FIELDS))
+
+
+def history_of(table: NDArray[np.float64], names: Sequence[str]) -> tuple[SweepRecord, ...]:
+    """Records from the columns of a table; fields that it lacks have their defaults."""
+    return tuple(
+        SweepRecord(**{name: FIELDS[name](x) for name, x in zip(names, row, strict=True)})
+        for row in table.tolist()
+    )
