@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,18 +19,12 @@ import numpy as np
 from fastemf.alternation import Point, State
 from fastemf.records import FIELDS, Ridge, history_of, history_table
 from fastemf.ridge import RidgeSchedule
-from fastemf.whole_file import check_target, replacing
+from fastemf.whole_file import UNREADABLE, check_target, replacing
 
 __all__ = ["Checkpoint", "CheckpointError"]
 
 VERSION = 1
 WHAT = "a checkpoint"  # in messages
-
-# Whatever NumPy, zipfile and zlib raise for bytes that are not what they claim to be.
-UNREADABLE = (
-    ValueError, EOFError, KeyError, TypeError, IndexError, AttributeError, RuntimeError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
 
 
 class CheckpointError(ValueError):

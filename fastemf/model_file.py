@@ -10,8 +10,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from fastemf.label_arrays import from_arrays, to_arrays
 from fastemf.labels import Labels
 from fastemf.records import FIELDS, SweepRecord, history_of, history_table
-from fastemf.whole_file import replacing
+from fastemf.whole_file import UNREADABLE, replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
 
@@ -104,13 +102,6 @@ class _MalformedError(Exception):
     pass
 
 
-# Whatever NumPy, zipfile and zlib raise for bytes that are not what they claim to be.
-_UNREADABLE = (
-    ValueError, EOFError, KeyError, AttributeError, RuntimeError, OSError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-
-
 def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     content = io.BytesIO(Path(path).read_bytes())
     try:
@@ -119,7 +110,7 @@ def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
             raise _MalformedError("it holds a single array")
         with loaded:
             return {key: np.asarray(loaded[key]) for key in loaded.files}
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         # Not NumPy's own words: they advise unpickling what is not even an array.
         raise _MalformedError("truncated, damaged, or another kind of file") from error
 
