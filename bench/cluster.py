@@ -27,7 +27,7 @@ def timed_solve(*args: Any) -> tuple[str, float, int]:
     """On a worker: `solve_block`, reported by who did it and its seconds."""
     from distributed import get_worker
 
-    from fastemf.blocks import solve_block
+    from fastemf.solver.blocks import solve_block
 
     began = time.perf_counter()
     solved = solve_block(*args)
@@ -36,7 +36,7 @@ def timed_solve(*args: Any) -> tuple[str, float, int]:
 
 def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
     """Seconds on the wall, of the slowest worker's solves, and bytes of both factors."""
-    from fastemf.blocks import RowProblem
+    from fastemf.solver.blocks import RowProblem
 
     rng = np.random.default_rng(0)
     sides = (source.by_row, source.by_col)
@@ -56,7 +56,7 @@ def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
 
 def measure(path: Path, client: Any, ranks: list[int], repeats: int) -> list[str]:
     """One line per rank: medians over both sides."""
-    from fastemf.distribution import distribute
+    from fastemf.cluster.distribution import distribute
 
     lines = []
     with distribute(path, client) as source:

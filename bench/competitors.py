@@ -87,8 +87,8 @@ class Fastemf:
 
     def prepare(self, R: Any) -> Any:
         """Entries by row and by column."""
-        from fastemf.observations import observe
-        from fastemf.threads import count_threads
+        from fastemf.kernels.threads import count_threads
+        from fastemf.observations.memory import observe
 
         return observe(R, n_threads=count_threads(-1))
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from bench.runner import machine
-from fastemf.alternation import Alternation
 from fastemf.operators import Dense, Gaussian, Operator, Rademacher
-from fastemf.ridge import FixedRidge
-from fastemf.sensing import SensingEngine
+from fastemf.sensing.sense import SensingEngine
+from fastemf.solver.alternation import Alternation
+from fastemf.solver.ridge import FixedRidge
 
 BUFFER = 1 << 16  # NumPy draws into a buffer that stays in the cache, over and over
 

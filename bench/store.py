@@ -45,7 +45,7 @@ def report_build(folder: Path, entries: int, budget: int) -> Path:
 
 def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
     import fastemf
-    from fastemf.observations import Observations
+    from fastemf.observations.memory import Observations
 
     stored = fastemf.store.open(path)
     sides = [fastemf.store.read_block(path, axis, 0, stored.shape[axis]) for axis in (0, 1)]

@@ -21,7 +21,7 @@ import pyarrow as pa
 from bench.child import forget_peak, resident
 from bench.runner import machine
 from fastemf import complete
-from fastemf.observations import observe
+from fastemf.observations.memory import observe
 
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 RANK = 16

@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from fastemf import operators as operators
     from fastemf import plot as plot
     from fastemf import store as store
-    from fastemf.checkpoint import CheckpointError as CheckpointError
     from fastemf.completion import complete as complete
     from fastemf.coverage import Calibration as Calibration
     from fastemf.coverage import level_for_coverage as level_for_coverage
     from fastemf.estimators import ExpectileFactorization as ExpectileFactorization
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
-    from fastemf.factorization import Factorization as Factorization
-    from fastemf.labels import Labels as Labels
-    from fastemf.levels import Levels as Levels
+    from fastemf.inputs.labels import Labels as Labels
     from fastemf.levels import complete_levels as complete_levels
-    from fastemf.model_file import ModelFileError as ModelFileError
-    from fastemf.models import load as load
-    from fastemf.ranking import Ranking as Ranking
-    from fastemf.records import SweepRecord as SweepRecord
-    from fastemf.rip import measurements_needed as measurements_needed
-    from fastemf.rip import rip_constant as rip_constant
+    from fastemf.model.factorization import Factorization as Factorization
+    from fastemf.model.file import ModelFileError as ModelFileError
+    from fastemf.model.levels import Levels as Levels
+    from fastemf.model.loading import load as load
+    from fastemf.model.ranking import Ranking as Ranking
+    from fastemf.model.similarity import Similar as Similar
+    from fastemf.model.summary import Summary as Summary
     from fastemf.selection import Selection as Selection
     from fastemf.selection import select as select
-    from fastemf.sensing import sense as sense
-    from fastemf.similarity import Similar as Similar
-    from fastemf.summary import Summary as Summary
-    from fastemf.warn import ConvergenceWarning as ConvergenceWarning
+    from fastemf.sensing.rip import measurements_needed as measurements_needed
+    from fastemf.sensing.rip import rip_constant as rip_constant
+    from fastemf.sensing.sense import sense as sense
+    from fastemf.solver.checkpoint import CheckpointError as CheckpointError
+    from fastemf.solver.records import SweepRecord as SweepRecord
+    from fastemf.support.warn import ConvergenceWarning as ConvergenceWarning
 
 __version__ = "0.1.0"
 
@@ -51,23 +51,23 @@ _HOME = {
     "complete": "completion",
     "complete_levels": "levels",
     "level_for_coverage": "coverage",
-    "sense": "sensing",
+    "sense": "sensing.sense",
     "select": "selection",
     "Selection": "selection",
-    "rip_constant": "rip",
-    "measurements_needed": "rip",
-    "Factorization": "factorization",
-    "Levels": "levels",
+    "rip_constant": "sensing.rip",
+    "measurements_needed": "sensing.rip",
+    "Factorization": "model.factorization",
+    "Levels": "model.levels",
     "Calibration": "coverage",
-    "load": "models",
-    "Labels": "labels",
-    "ModelFileError": "model_file",
-    "CheckpointError": "checkpoint",
-    "SweepRecord": "records",
-    "Ranking": "ranking",
-    "Similar": "similarity",
-    "Summary": "summary",
-    "ConvergenceWarning": "warn",
+    "load": "model.loading",
+    "Labels": "inputs.labels",
+    "ModelFileError": "model.file",
+    "CheckpointError": "solver.checkpoint",
+    "SweepRecord": "solver.records",
+    "Ranking": "model.ranking",
+    "Similar": "model.similarity",
+    "Summary": "model.summary",
+    "ConvergenceWarning": "support.warn",
     "ExpectileFactorization": "estimators",
     "ExpectilePairRegressor": "estimators",
 }

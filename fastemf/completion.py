@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.checkpoint import Checkpoint
-from fastemf.factorization import Factorization
-from fastemf.fitting import alternate
-from fastemf.hold_out import hold_out
-from fastemf.initialise import starting_factors
-from fastemf.observations import Source
-from fastemf.records import SweepRecord
-from fastemf.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
-from fastemf.sources import source_of
-from fastemf.sweep import CompletionEngine
-from fastemf.threads import count_threads
-from fastemf.validation import (
+from fastemf.kernels.threads import count_threads
+from fastemf.model.factorization import Factorization
+from fastemf.observations.hold_out import hold_out
+from fastemf.observations.memory import Source
+from fastemf.solver.checkpoint import Checkpoint
+from fastemf.solver.fitting import alternate
+from fastemf.solver.half_sweep import CompletionEngine
+from fastemf.solver.opening import source_of
+from fastemf.solver.records import SweepRecord
+from fastemf.solver.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
+from fastemf.solver.start import starting_factors
+from fastemf.support.validation import (
     check_choice,
     check_flag,
     check_integer,
@@ -30,7 +30,7 @@ from fastemf.validation import (
     check_reg,
     check_rng,
 )
-from fastemf.warn import warn
+from fastemf.support.warn import warn
 
 __all__ = ["complete"]
 

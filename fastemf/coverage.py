@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf import hold_out
-from fastemf.factorization import Factorization
+from fastemf.kernels.threads import count_threads
 from fastemf.levels import fit_near
 from fastemf.metrics import effective_omega
-from fastemf.observations import Observations, observe
-from fastemf.threads import count_threads
-from fastemf.validation import check_rng, check_share
-from fastemf.warn import ConvergenceWarning, PassedOnOnce, warn
+from fastemf.model.factorization import Factorization
+from fastemf.observations import hold_out
+from fastemf.observations.memory import Observations, observe
+from fastemf.support.validation import check_rng, check_share
+from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
 
 __all__ = ["Calibration", "level_for_coverage"]
 

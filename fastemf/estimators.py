@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastemf.completion import complete
-from fastemf.factorization import Factorization
+from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile
 from fastemf.metrics import expectile_skill
-from fastemf.observations import observe
-from fastemf.threads import count_threads
-from fastemf.validation import check_dtype, check_factor
+from fastemf.model.factorization import Factorization
+from fastemf.observations.memory import observe
+from fastemf.support.validation import check_dtype, check_factor
 
 try:
     from sklearn.base import (

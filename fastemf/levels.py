@@ -2,212 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf import model_file
 from fastemf.completion import complete
-from fastemf.factorization import Factorization
-from fastemf.observations import Source
-from fastemf.sources import source_of
-from fastemf.validation import check_level, check_levels, check_rng
-from fastemf.warn import ConvergenceWarning, PassedOnOnce, warn
+from fastemf.model.factorization import Factorization
+from fastemf.model.levels import Levels
+from fastemf.observations.memory import Source
+from fastemf.solver.opening import source_of
+from fastemf.support.validation import check_levels, check_rng
+from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
 
-__all__ = ["Levels", "complete_levels", "fit_near"]
-
-SAME_LEVEL = 1e-9  # 0.1 + 0.2 asks for 0.3
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Levels:
-    """Fits of one matrix at several expectile levels; what they predict never crosses.
-
-    Made by `fastemf.complete_levels`. The predictions of a cell are sorted across the levels
-    (monotone rearrangement: Chernozhukov, Fernández-Val and Galichon, Econometrica 2010).
-    Sorting is never worse: expectiles rise with the level, so the sorted predictions are at
-    least as close to the true ones, and whatever value is observed in the cell, its
-    losses summed over the levels are no larger than those of the fits one by one.
-
-    Attributes
-    ----------
-    fits : tuple of Factorization
-        One per level, from the lowest on. Taken one by one they may cross.
-
-    See Also
-    --------
-    fastemf.plot.levels : The levels of one row as bands.
-    """
-
-    fits: tuple[Factorization, ...]
-
-    @property
-    def omegas(self) -> tuple[float, ...]:
-        """The levels, from the lowest on."""
-        return tuple(fit.omega for fit in self.fits)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the matrix."""
-        return self.fits[0].shape
-
-    def __repr__(self) -> str:
-        m, n = self.shape
-        first = self.fits[0]
-        omegas = ", ".join(f"{omega:g}" for omega in self.omegas)
-        intercepts = "" if first.row_intercepts is None else ", intercepts"
-        settled = sum(fit.converged for fit in self.fits)
-        sweeps = sum(fit.n_iter for fit in self.fits)
-        return (
-            f"<Levels {m} x {n}, k={first.k}, omegas=({omegas}){intercepts}, {first.X.dtype}, "
-            f"{settled} of {len(self.fits)} converged in {sweeps} sweeps>"
-        )
-
-    def level(self, omega: float) -> Factorization:
-        """The fit of one level, as `fastemf.complete` would return it; it may cross the others.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> fastemf.complete_levels(R, (0.1, 0.9), k=2).level(0.9).omega
-        0.9
-        """
-        return self.fits[self._place(omega, "omega")]
-
-    def predict(
-        self,
-        rows: Any,
-        cols: Any = None,
-        *,
-        unseen: str = "model",
-        unknown: str = "error",
-        clip: Any = None,
-    ) -> NDArray[Any]:
-        """Fitted values of the cells (rows[i], cols[i]) at every level, in the data's unit.
-
-        Parameters
-        ----------
-        rows, cols, unseen, unknown, clip
-            As in `Factorization.predict`.
-
-        Returns
-        -------
-        array of the broadcast shape + (levels,)
-            The level is the last axis, so that many cells make a table with one column per
-            level; along it values never fall.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> levels = fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2)
-        >>> low, middle, high = levels.predict(3, 7)
-        >>> bool(low <= middle <= high)
-        True
-        """
-        asked = {"unseen": unseen, "unknown": unknown, "clip": clip}
-        return _sorted([fit.predict(rows, cols, **asked) for fit in self.fits])
-
-    def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
-        """Fitted values of whole rows at every level, as a (len(rows), n, levels) array.
-
-        `clip` as in `Factorization.predict`.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2).predict_block([0, 5]).shape
-        (2, 40, 3)
-        """
-        return _sorted([fit.predict_block(rows, clip=clip) for fit in self.fits])
-
-    def spread(
-        self,
-        rows: Any,
-        cols: Any = None,
-        *,
-        lower: float | None = None,
-        upper: float | None = None,
-        unseen: str = "model",
-    ) -> NDArray[Any]:
-        """How far two levels of the cells (rows[i], cols[i]) lie apart, in the data's unit.
-
-        It tells cells whose values vary from those where they hardly do; it is no interval
-        that holds a given share of them.
-
-        Parameters
-        ----------
-        rows, cols, unseen
-            As in `Factorization.predict`.
-        lower, upper
-            The levels, two of those fitted; the default is the lowest and the highest.
-
-        Returns
-        -------
-        array of the broadcast shape, never negative
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> levels = fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2)
-        >>> bool(levels.spread(3, 7, upper=0.5) <= levels.spread(3, 7))
-        True
-        """
-        low = 0 if lower is None else self._place(lower, "lower")
-        high = len(self.fits) - 1 if upper is None else self._place(upper, "upper")
-        if low >= high:
-            raise ValueError(
-                f"lower must be a level below upper, got {self.omegas[low]:g} and "
-                f"{self.omegas[high]:g}"
-            )
-        predicted = self.predict(rows, cols, unseen=unseen)
-        return np.asarray(predicted[..., high] - predicted[..., low])
-
-    def crossed(self, rows: Any, cols: Any = None) -> NDArray[np.bool_]:
-        """In which of the cells (rows[i], cols[i]) the fits cross when taken one by one.
-
-        Where many do, little tells the levels apart: think of fewer of them, of a smaller k, or
-        of more data.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> levels = fastemf.complete_levels(R, (0.1, 0.9), k=2)
-        >>> levels.crossed([0, 3, 5], 7).mean().tolist()  # as a share
-        0.0
-        """
-        one_by_one = np.stack([fit.predict(rows, cols) for fit in self.fits], axis=-1)
-        return np.asarray((np.diff(one_by_one, axis=-1) < 0).any(axis=-1))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all levels to one ``.npz`` file, atomically; read it with `fastemf.load`.
-
-        Examples
-        --------
-        >>> import fastemf, tempfile, os
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> path = os.path.join(tempfile.mkdtemp(), "levels.npz")
-        >>> fastemf.complete_levels(R, (0.1, 0.9), k=2).save(path)
-        >>> fastemf.load(path).omegas
-        (0.1, 0.9)
-        """
-        model_file.write_levels(path, [fit._content() for fit in self.fits])
-
-    def _place(self, omega: Any, name: str) -> int:
-        wanted = check_level(omega, name)
-        distances = np.abs(np.array(self.omegas) - wanted)
-        if distances.min() > SAME_LEVEL:
-            fitted = ", ".join(f"{level:g}" for level in self.omegas)
-            raise ValueError(f"{name} must be one of the levels fitted, {fitted}, got {omega!r}")
-        return int(np.argmin(distances))
+__all__ = ["complete_levels", "fit_near"]
 
 
 def complete_levels(
@@ -321,9 +130,3 @@ def _tail_is_right(observations: Source) -> bool:
 def _cubes(values: NDArray[Any], weights: NDArray[Any], mean: float, spread: float) -> float:
     cubes = ((values.astype(np.float64) - mean) / spread) ** 3
     return float(np.sum(cubes * weights if weights.size else cubes))
-
-
-def _sorted(predictions: list[NDArray[Any]]) -> NDArray[Any]:
-    together = np.stack(predictions, axis=-1)
-    together.sort(axis=-1)
-    return together

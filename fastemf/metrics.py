@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastemf.loss import expectile_loss
-from fastemf.validation import check_level
+from fastemf.support.validation import check_level
 
 __all__ = [
     "BinSummary",

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fastemf.factorization import Factorization
-from fastemf.levels import Levels
 from fastemf.loss import sign_weights
 from fastemf.metrics import error_cdf
+from fastemf.model.factorization import Factorization
+from fastemf.model.levels import Levels
 from fastemf.selection import Selection, Setting
-from fastemf.validation import check_level
+from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.completion import complete
-from fastemf.factorization import Factorization
-from fastemf.hold_out import folds as dealt_folds
+from fastemf.kernels.threads import count_threads, single_threaded_blas
 from fastemf.loss import sign_weights
-from fastemf.observations import Observations, observe
-from fastemf.progress import counting
-from fastemf.threads import count_threads, single_threaded_blas
-from fastemf.validation import (
+from fastemf.model.factorization import Factorization
+from fastemf.observations.hold_out import folds as dealt_folds
+from fastemf.observations.memory import Observations, observe
+from fastemf.solver.progress import counting
+from fastemf.support.validation import (
     check_choice,
     check_flag,
     check_integer,

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import fastemf
 from fastemf.datasets import make_skewed
-from fastemf.observations import observe
+from fastemf.observations.memory import observe
 
 RNG = np.random.default_rng(5)
 DATA = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))

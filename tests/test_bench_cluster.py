@@ -16,7 +16,7 @@ import fastemf
 from bench import cluster as bench_cluster
 from bench import paper_scale
 from bench.paper_scale import PAGE, half, measured, needed_share, read_plan, tables, worth_shipping
-from fastemf.blocks import Solved
+from fastemf.solver.blocks import Solved
 
 PLAN = read_plan(PAGE.read_text())
 

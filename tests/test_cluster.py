@@ -16,11 +16,13 @@ import pytest
 import scipy.sparse as sp
 
 import fastemf
-from fastemf import cluster as clusters
-from fastemf import cluster_source, entries, observations
-from fastemf.cluster import Cluster, WorkersLostError
-from fastemf.cluster_source import ClusterSide, ClusterSource
-from fastemf.observations import observe
+from fastemf.cluster import source as cluster_source
+from fastemf.cluster import workers as clusters
+from fastemf.cluster.source import ClusterSide, ClusterSource
+from fastemf.cluster.workers import Cluster, WorkersLostError
+from fastemf.inputs import entries
+from fastemf.observations import memory as observations
+from fastemf.observations.memory import observe
 
 distributed = pytest.importorskip("distributed")
 

@@ -24,9 +24,10 @@ import scipy.sparse as sp
 from pyarrow import parquet
 
 import fastemf
-from fastemf import table_files, whole_file
 from fastemf.cli import main
 from fastemf.commands.info import render
+from fastemf.inputs import table_files
+from fastemf.support import whole_file
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -14,7 +14,7 @@ import fastemf
 from fastemf.loss import expectile
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*have no observations"),
     pytest.mark.filterwarnings("ignore:.*fewer than k"),
 ]

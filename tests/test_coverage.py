@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from fastemf import Calibration, ConvergenceWarning, complete, level_for_coverage
 from fastemf.coverage import _Judge, _quantile, _Search
 from fastemf.datasets import load_wsdream, make_skewed, split
-from fastemf.hold_out import held_out
-from fastemf.observations import observe
+from fastemf.observations.hold_out import held_out
+from fastemf.observations.memory import observe
 
 DATA = make_skewed(40, 30, rank=1, density=0.7, random_state=0)
 R = DATA.R.tocoo()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf.hold_out import hold_out
-from fastemf.observations import observe
+from fastemf.observations.hold_out import hold_out
+from fastemf.observations.memory import observe
 
 M, N, K, OMEGA = 14, 11, 3, 0.2
 RNG = np.random.default_rng(7)

@@ -12,7 +12,7 @@ import fastemf
 from fastemf.loss import expectile, expectile_loss, sign_weights
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*have no observations"),
     pytest.mark.filterwarnings("ignore:.*fewer than k"),
 ]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf.model_file import VERSION
+from fastemf.model.file import VERSION
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fastemf.hold_out import cells, folds, hold_out
-from fastemf.observations import observe
+from fastemf.observations.hold_out import cells, folds, hold_out
+from fastemf.observations.memory import observe
 
 RNG = np.random.default_rng(3)
 ROWS, COLS = RNG.integers(7, size=60), RNG.integers(5, size=60)

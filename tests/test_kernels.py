@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oracle import row_gradient, row_objective, row_qp
 from strategies import levels, row_problems
 
-from fastemf import kernels
+from fastemf.kernels import sweep as kernels
 from fastemf.loss import sign_weights
 
 

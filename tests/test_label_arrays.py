@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fastemf
 from fastemf import Labels
-from fastemf.label_arrays import from_arrays, to_arrays
+from fastemf.inputs.label_arrays import from_arrays, to_arrays
 
 NAMES = st.none() | st.text(max_size=5)
 KINDS = st.one_of(

@@ -97,7 +97,7 @@ def other_than(item):
 @given(COLUMNS.filter(lambda items: len(items) > 2), st.integers(2, 4))
 def test_pieces_of_a_column_encode_as_the_whole(items, n_threads):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastemf.columns.PIECE", 1)
+        patch.setattr("fastemf.inputs.columns.PIECE", 1)
         for column in forms(items):
             labels, codes = Labels.encode(column, n_threads=n_threads)
             whole, expected = Labels.encode(items)

@@ -15,7 +15,7 @@ from fastemf import ConvergenceWarning, Levels, complete, complete_levels
 from fastemf.completion import NOISE_FACTOR
 from fastemf.datasets import load_wsdream, make_skewed
 from fastemf.loss import expectile_loss
-from fastemf.observations import observe
+from fastemf.observations.memory import observe
 
 OMEGAS = (0.1, 0.5, 0.9)
 DATA = make_skewed(24, 18, rank=2, density=0.6, random_state=0).R.tocoo()
@@ -129,7 +129,7 @@ def test_the_data_are_read_once(monkeypatch):
         given.append(R)
         return observe(R, **more)
 
-    monkeypatch.setattr("fastemf.sources.observe", counted)
+    monkeypatch.setattr("fastemf.solver.opening.observe", counted)
     complete_levels(DATA, OMEGAS, 2)
     assert [R is DATA for R in given] == [True, False, False, False]
     assert len({id(R) for R in given[1:]}) == 1

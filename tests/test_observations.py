@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastemf.observations import observe
+from fastemf.observations.memory import observe
 
 M, N = SHAPE = (6, 5)
 # Unsorted, with two kinds of repeats, two zeros, an empty row (3) and an empty column (4).
@@ -413,7 +413,7 @@ def test_corrupt_sparse_structures_are_refused(case, monkeypatch):
     def follow(*_):
         raise AssertionError("a corrupt structure reached the compiled loop")
 
-    monkeypatch.setattr("fastemf.observations.launch", follow)
+    monkeypatch.setattr("fastemf.observations.memory.launch", follow)
     with pytest.raises((ValueError, IndexError)):
         observe(R)
 

@@ -16,7 +16,8 @@ from scipy import special, stats
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from strategies import seeds
 
-from fastemf import operator_kernels, operators
+from fastemf import operators
+from fastemf.kernels import operators as operator_kernels
 from fastemf.operators import Dense, Entries, Gaussian, Linear, Rademacher, RankOne, Sparse
 
 KINDS = ("gaussian", "rademacher", "dense", "float32", "sparse", "entries", "rank one", "linear")

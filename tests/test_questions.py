@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from strategies import levels, seeds
 
 import fastemf
-from fastemf import ranking, summary
-from fastemf.labels import Labels
-from fastemf.observations import observe
+from fastemf.inputs.labels import Labels
+from fastemf.model import ranking, summary
+from fastemf.observations.memory import observe
 
 NAN, INF = float("nan"), float("inf")
 

@@ -81,7 +81,7 @@ def test_held_out_loss_on_skewed_noise_with_intercepts(density, bars):
 
 
 @pytest.mark.filterwarnings("ignore:.*have no observations")
-@pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("intercepts", "bars"), [(False, (0.78, 0.61, 0.68)), (True, (0.69, 0.49, 0.49))]
 )

@@ -11,11 +11,11 @@ from test_kernels import solve
 from threadpoolctl import threadpool_info
 
 import fastemf
-from fastemf import kernels
-from fastemf.threads import single_threaded_blas
+from fastemf.kernels import sweep as kernels
+from fastemf.kernels.threads import single_threaded_blas
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*have no observations"),
     pytest.mark.filterwarnings("ignore:.*fewer than k"),
     pytest.mark.filterwarnings("ignore:.*are zero"),

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf.hold_out import folds as dealt_folds
 from fastemf.loss import expectile_loss
-from fastemf.observations import observe
+from fastemf.observations.hold_out import folds as dealt_folds
+from fastemf.observations.memory import observe
 from fastemf.selection import Setting, _start, _Trial, choose, mean_and_error
 
 M, N, OMEGA = 9, 7, 0.2
@@ -310,7 +310,7 @@ def test_bad_input(options, error, message):
 @pytest.mark.slow
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("ignore:.*have no observations")
-@pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning")
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("intercepts", [False, True])
 def test_the_choice_is_nearly_the_best_on_web_service_times(data_folder, intercepts, omega):

@@ -14,10 +14,12 @@ from scipy.sparse.linalg import aslinearoperator
 from strategies import levels, row_problems, seeds
 
 import fastemf
-from fastemf import initialise, operators, regression
+from fastemf import operators
 from fastemf.operators import Dense, Entries, Gaussian, Rademacher, Sparse
+from fastemf.sensing import regression
+from fastemf.solver import start as initialise
 
-unsettled = pytest.mark.filterwarnings("ignore::fastemf.warn.ConvergenceWarning")
+unsettled = pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning")
 
 
 def problem(m, n, k, ratio, seed, kind=Gaussian, noise=0.0):

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf import kernels, store
-from fastemf.blocks import RowProblem, Solved, solve_block
-from fastemf.observations import observe
+from fastemf import store
+from fastemf.kernels import sweep as kernels
+from fastemf.observations.memory import observe
+from fastemf.solver.blocks import RowProblem, Solved, solve_block
+from fastemf.solver.half_sweep import half_sweep, joined
 from fastemf.store.files import header
 from fastemf.store.manifest import Manifest, StoredArray
-from fastemf.sweep import half_sweep, joined
 
 M, N, SIZE = 23, 14, 140
 TINY = 200  # bytes: every block has few rows, and the longest one alone
@@ -114,7 +115,7 @@ def test_bits_depend_neither_on_blocks_nor_on_threads(folder, budget):
 
 def test_sums_over_many_stretches(tmp_path, monkeypatch):
     # Stretches have one length whatever is read at once: 7 entries here, and 7 or 14 at once.
-    monkeypatch.setattr("fastemf.entries.PART", 7)
+    monkeypatch.setattr("fastemf.inputs.entries.PART", 7)
     monkeypatch.setattr("fastemf.store.reading.PART", 7)
     R, weights = make(np.float32, True)
     observed = observe(R, weights=weights, shape=(M, N))

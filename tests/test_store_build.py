@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastemf import store
-from fastemf.observations import observe
+from fastemf.observations.memory import observe
 from fastemf.store import files
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastemf
-from fastemf import table_files
-from fastemf.observations import observe
+from fastemf.inputs import table_files
+from fastemf.observations.memory import observe
 
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 COLUMNS = {

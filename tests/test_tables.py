@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 import fastemf
 from fastemf.datasets import split
-from fastemf.observations import observe
+from fastemf.observations.memory import observe
 
 RNG = np.random.default_rng(5)
 SIZE = 70
@@ -451,7 +451,7 @@ def test_a_table_without_pyarrow_names_the_extra():
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
         "import pandas as pd\n"
-        "from fastemf.observations import observe\n"
+        "from fastemf.observations.memory import observe\n"
         "wide = observe(pd.DataFrame([[1.0, 2.0]], index=['a'], columns=['x', 'y']))\n"
         "assert wide.row_labels.values.tolist() == ['a']\n"
         "table = pd.DataFrame({'a': ['x'], 'b': ['y'], 'c': [1.0]})\n"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf import blocks as engine_blocks
-from fastemf.threads import count_threads
+from fastemf.kernels.threads import count_threads
+from fastemf.solver import blocks as engine_blocks
 
 FIT = """
 import hashlib, sys
@@ -103,7 +103,7 @@ def test_a_forked_child_works_after_its_parent_launched():
 def test_a_child_forked_first_runs_in_parallel_itself():
     code = """
     import multiprocessing
-    from fastemf import threads
+    from fastemf.kernels import threads
     def child(_):
         return digest(2), threads._serial
     with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -136,7 +136,9 @@ def test_importing_compiles_nothing_and_starts_no_threads():
     code = """
     print("numba" in sys.modules, "scipy" in sys.modules)
     import fastemf.completion, threading, numba
-    from fastemf import entry_kernels, kernels, operator_kernels
+    from fastemf.kernels import entries as entry_kernels
+    from fastemf.kernels import sweep as kernels
+    from fastemf.kernels import operators as operator_kernels
     dispatchers = [f for m in (kernels, entry_kernels, operator_kernels) for f in vars(m).values()
                    if hasattr(f, "signatures")]
     compiled = sum(len(f.signatures) for f in dispatchers)

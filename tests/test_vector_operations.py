@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from fastemf import kernels
+from fastemf.kernels import sweep as kernels
 
 DTYPES = [np.float32, np.float64]
 

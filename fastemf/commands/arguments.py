@@ -148,7 +148,7 @@ def check_free_table(path: str | None, force: bool, *, as_json: bool = False) ->
     if path is None or path == "-":
         return
     check_free(path, force)
-    from fastemf.table_files import check_writable
+    from fastemf.inputs.table_files import check_writable
 
     if not as_json:
         check_writable(path)
@@ -174,7 +174,7 @@ def source_of(path: str) -> Callable[[], Any]:
 
 def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
     """The keywords R, rows, cols, values and weights of `fastemf.complete`."""
-    from fastemf.table_files import column_names
+    from fastemf.inputs.table_files import column_names
 
     path = getattr(args, name)
     source = source_of(path)

@@ -32,12 +32,12 @@ def add(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     """Print the table of the three fits, or write the log."""
     if args.out is None:
-        from fastemf.demo import run as compare
+        from fastemf.experiments.demo import run as compare
 
         print(compare(args.size, args.density, args.rank, args.seed, progress=show_progress()))
         return
     check_free_table(args.out, args.force)
-    from fastemf.latency_log import make_latencies
-    from fastemf.table_files import write
+    from fastemf.datasets.latency_log import make_latencies
+    from fastemf.inputs.table_files import write
 
     write(args.out, make_latencies(random_state=args.seed)._asdict())

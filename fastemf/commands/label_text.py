@@ -52,7 +52,7 @@ def _parsed(labels: Any, texts: list[str], what: str, unknown: str) -> Any:
     """Integers or dates; for any other text, one that is not among the labels."""
     import numpy as np
 
-    from fastemf.labels import check_known
+    from fastemf.inputs.labels import check_known
 
     dtype = labels.values.dtype
     taken = labels.values.view(np.int64)

@@ -26,7 +26,7 @@ def as_json(facts: Any) -> str:
 def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> None:
     """Write a table given by columns, arrays of one length."""
     if not to_json:
-        from fastemf.table_files import write
+        from fastemf.inputs.table_files import write
 
         write("-" if out is None else out, columns)
         return
@@ -40,7 +40,7 @@ def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> No
     if out in (None, "-"):
         sys.stdout.write(text)
     else:
-        from fastemf.whole_file import replacing
+        from fastemf.support.whole_file import replacing
 
         with replacing(out) as file:
             file.write(text.encode())

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> None:
     """Read the pairs, predict them, write them with their predictions."""
     check_free_table(args.out, args.force, as_json=args.json)
     from fastemf import load
-    from fastemf.table_files import column_names, read
+    from fastemf.inputs.table_files import column_names, read
 
     model = load(args.model)
     source = source_of(args.pairs)

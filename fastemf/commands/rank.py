@@ -89,7 +89,7 @@ def seen_of(args: argparse.Namespace, fit: Any) -> Any:
     """The pairs to leave out, as `Factorization.rank` takes them."""
     if args.seen is None:
         return None
-    from fastemf.table_files import column_names, read
+    from fastemf.inputs.table_files import column_names, read
 
     source = source_of(args.seen)
     present = column_names(source())

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         chosen.fit.save(args.out)
     if figure is not None:
-        from fastemf.whole_file import replacing
+        from fastemf.support.whole_file import replacing
 
         chosen.plot(ax=figure.subplots())
         with replacing(args.plot, "a picture") as file:

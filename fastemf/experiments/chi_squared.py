@@ -10,7 +10,7 @@ from scipy.stats import chi2
 
 from fastemf import plot
 from fastemf.experiments.report import Report, panels
-from fastemf.validation import check_level
+from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from fastemf.datasets import load_netlatency, split
 from fastemf.experiments.measured import Draw, check_bins, measure, show, show_data
 from fastemf.experiments.report import Report
 from fastemf.experiments.settings import Settings
-from fastemf.validation import check_rank
+from fastemf.support.validation import check_rank
 
 __all__ = ["run"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.factorization import Factorization
+from fastemf.model.factorization import Factorization
 from fastemf.operators import Gaussian
-from fastemf.sensing import sense
+from fastemf.sensing.sense import sense
 
 __all__ = ["OMEGAS", "Grid", "degrees_of_freedom", "measure_grid", "recover", "relative_error"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastemf import plot
 from fastemf.experiments import convergence_rate, phase_diagram
 from fastemf.experiments.report import Report, panels
-from fastemf.validation import check_integer, check_rank
+from fastemf.support.validation import check_integer, check_rank
 
 __all__ = ["run"]
 

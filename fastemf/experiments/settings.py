@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastemf.completion import complete
-from fastemf.factorization import Factorization
-from fastemf.validation import check_integer, check_reg
+from fastemf.model.factorization import Factorization
+from fastemf.support.validation import check_integer, check_reg
 
 __all__ = ["LEVELS", "Settings"]
 

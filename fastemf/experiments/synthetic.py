@@ -10,8 +10,8 @@ from fastemf.experiments import chi_squared
 from fastemf.experiments.report import Report, panels
 from fastemf.experiments.settings import LEVELS, Settings
 from fastemf.experiments.tally import Tally
-from fastemf.factorization import Factorization
-from fastemf.validation import check_integer, check_rank
+from fastemf.model.factorization import Factorization
+from fastemf.support.validation import check_integer, check_rank
 
 __all__ = ["measure", "run"]
 

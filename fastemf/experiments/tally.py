@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.experiments.settings import LEVELS
-from fastemf.factorization import Factorization
 from fastemf.loss import expectile
 from fastemf.metrics import (
     bin_of,
@@ -20,6 +19,7 @@ from fastemf.metrics import (
     relative_errors,
     summarise,
 )
+from fastemf.model.factorization import Factorization
 
 __all__ = ["ALL", "Tally"]
 

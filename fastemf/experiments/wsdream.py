@@ -14,7 +14,7 @@ from fastemf.datasets import MeasuredMatrix, Split, load_wsdream, split
 from fastemf.experiments.measured import Draw, check_bins, measure, show, show_data
 from fastemf.experiments.report import Report
 from fastemf.experiments.settings import Settings
-from fastemf.validation import check_rank
+from fastemf.support.validation import check_rank
 
 __all__ = ["draws_of", "run", "uniform_part"]
 

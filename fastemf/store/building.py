@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fastemf.label_arrays import to_arrays
-from fastemf.labels import Labels
+from fastemf.inputs.label_arrays import to_arrays
+from fastemf.inputs.labels import Labels
 from fastemf.store.chunks import Names, read_chunks
 from fastemf.store.manifest import LABEL_PARTS, MANIFEST, SIDES, Manifest, StoredArray
 from fastemf.store.reading import BUDGET, Store, open_store
 from fastemf.store.sides import write_sides
 from fastemf.store.spill import Spill
 from fastemf.store.workplace import Workplace, workplace
-from fastemf.validation import check_integer, check_shape
+from fastemf.support.validation import check_integer, check_shape
 
 __all__ = ["build"]
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.columns import Where, check_nulls, first_null, joined
-from fastemf.table_files import DELIMITERS
-from fastemf.tables import arrow, check_names, numbers
-from fastemf.validation import check_dtype
+from fastemf.inputs.columns import Where, check_nulls, first_null, joined
+from fastemf.inputs.table_files import DELIMITERS
+from fastemf.inputs.tables import arrow, check_names, numbers
+from fastemf.support.validation import check_dtype
 
 __all__ = ["Chunk", "Chunks", "Names", "read_chunks"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.columns import Where, objects
-from fastemf.labels import Labels
-from fastemf.table_files import INTEGER
+from fastemf.inputs.columns import Where, objects
+from fastemf.inputs.labels import Labels
+from fastemf.inputs.table_files import INTEGER
 
 __all__ = ["LabelIndex"]
 

@@ -17,7 +17,7 @@ VERSION = 1
 FORMAT = "fastemf store"
 MANIFEST = "manifest.json"
 SIDES = ("rows", "cols")
-LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.label_arrays`
+LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.inputs.label_arrays`
 
 
 class StoreError(ValueError):

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.entries import PART, parts
-from fastemf.label_arrays import from_arrays
-from fastemf.labels import Labels
-from fastemf.observations import Readable, Side, Source
+from fastemf.inputs.entries import PART, parts
+from fastemf.inputs.label_arrays import from_arrays
+from fastemf.inputs.labels import Labels
+from fastemf.observations.memory import Readable, Side, Source
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import checksum, read_into
 from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
-from fastemf.validation import check_integer
+from fastemf.support.validation import check_integer
 
 __all__ = ["BUDGET", "Store", "StoredSide", "open_store", "read_block", "verify"]
 
@@ -90,7 +90,7 @@ class StoredSide(Readable):
             self._spare.extend(rooms)
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """All values and weights in order, in the pieces of `fastemf.entries.parts`."""
+        """All values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
         each = self.dtype.itemsize * (2 if self.manifest.weighted else 1)
         length = max(1, self.budget // SHARES // each // PART) * PART
         for first in range(0, self.size, length):
@@ -268,7 +268,7 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
 def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -> Side:
     """Observations of the rows (axis 0) or columns (axis 1) from `first` to `last` − 1.
 
-    Every argument can be sent to another process: with `fastemf.blocks.solve_block` this is
+    Every argument can be sent to another process: with `fastemf.solver.blocks.solve_block` this is
     a half-sweep's work, anywhere the folder can be seen.
 
     Examples

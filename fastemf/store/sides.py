@@ -15,15 +15,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.entries import PART
-from fastemf.entry_kernels import COUNT
-from fastemf.observations import group
+from fastemf.inputs.entries import PART
+from fastemf.kernels.entries import COUNT
+from fastemf.kernels.threads import count_threads, launch
+from fastemf.observations.memory import group
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import ArrayFile
 from fastemf.store.manifest import SIDES, StoredArray
 from fastemf.store.spill import Spill
 from fastemf.store.workplace import Workplace
-from fastemf.threads import count_threads, launch
 
 __all__ = ["write_sides"]
 

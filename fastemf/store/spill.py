@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.labels import Labels
+from fastemf.inputs.labels import Labels
+from fastemf.inputs.value_check import ValueCheck, check_weights
 from fastemf.store.chunks import Chunk
 from fastemf.store.files import ArrayFile
 from fastemf.store.label_index import LabelIndex
 from fastemf.store.workplace import Workplace
-from fastemf.validation import check_dtype, check_indices
-from fastemf.value_check import ValueCheck, check_weights
+from fastemf.support.validation import check_dtype, check_indices
 
 __all__ = ["Piece", "Spill"]
 

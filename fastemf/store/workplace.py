@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.store.files import ArrayFile, sync_folder
-from fastemf.warn import warn
+from fastemf.support.warn import warn
 
 __all__ = ["Workplace", "workplace"]
 

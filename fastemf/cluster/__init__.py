@@ -1,0 +1,1 @@
+"""Observations on the workers of a Dask cluster."""

@@ -1,0 +1,122 @@
+"""Observations handed to the workers of a cluster, in blocks by row and in blocks by column."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fastemf.cluster.partitions import from_parts
+from fastemf.cluster.source import ClusterSide, ClusterSource, even_cuts
+from fastemf.cluster.workers import Cluster, connect
+from fastemf.inputs.tables import check_names
+from fastemf.store import Store, read_block
+from fastemf.store import open as open_store
+from fastemf.store.chunks import Names
+from fastemf.store.manifest import Manifest
+
+__all__ = ["distribute"]
+
+
+def distribute(
+    R: Any,
+    client: Any,
+    *,
+    weights: Any = None,
+    shape: Any = None,
+    rows: Any = None,
+    cols: Any = None,
+    values: Any = None,
+    n_jobs: int | None = -1,
+) -> ClusterSource:
+    """Observations that the workers of `client` hold, until the end of a `with`.
+
+    Parameters
+    ----------
+    R
+        A store, or its path, in a folder that every worker sees under the same name; a list
+        of Parquet (or CSV) files that every worker sees; or a Dask DataFrame.
+    client
+        A connected `distributed.Client`.
+    weights, rows, cols, values
+        Names of columns, not for a store.
+    shape
+        (rows, columns), not for a store: the columns hold positions, not labels.
+    n_jobs
+        Threads of a worker that a task may use.
+    """
+    cluster = connect(client, n_jobs)
+    columns = Names(rows, cols, values, weights, positions=shape is not None)
+    if isinstance(R, list) and R and all(isinstance(path, (str, os.PathLike)) for path in R):
+        paths = [os.path.abspath(path) for path in R]
+        columns.given()
+        cluster.check(_sees_files, paths)
+        return from_parts(paths, paths, columns, shape, cluster)
+    if hasattr(R, "to_delayed") and hasattr(R, "columns"):
+        return _from_frame(R, columns, shape, cluster)
+    if isinstance(R, (str, os.PathLike)):
+        R = open_store(R)
+    if isinstance(R, Store):
+        for name, value in (*columns.fields(), ("shape", shape)):
+            if value is not None:
+                raise ValueError(f"{name} must not be given beside a store, which has its own")
+        return _from_store(R, cluster)
+    raise TypeError(
+        "R must be a store, its path, a list of Parquet files or a Dask DataFrame to be fitted on "
+        f"a cluster, got {type(R).__name__}; write data in memory to a folder that all workers "
+        "see with fastemf.store.build"
+    )
+
+
+# --- parts ----------------------------------------------------------------------------------
+
+
+def _sees_files(paths: list[str]) -> str:
+    """On a worker: the first file that is not there, if any."""
+    missing = next((path for path in paths if not os.path.isfile(path)), None)
+    return "" if missing is None else f"{missing}: every worker must see the files of R"
+
+
+def _from_frame(frame: Any, columns: Names, shape: Any, cluster: Cluster) -> ClusterSource:
+    wanted = columns.given()
+    check_names(wanted, list(frame.columns), "the Dask DataFrame")
+    cluster.check(str)
+    client = cluster.client
+    partitions = client.compute(frame[wanted].to_delayed())
+    try:
+        names = [f"partition {number}" for number in range(len(partitions))]
+        return from_parts(partitions, names, columns, shape, cluster)
+    finally:
+        for partition in partitions:
+            partition.release()
+
+
+# --- stores ---------------------------------------------------------------------------------
+
+
+def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
+    """Each worker reads its blocks; where they are lost, another reads them."""
+    path = str(store.path)
+    cluster.check(_sees, path, store.by_row.manifest)
+    sides = []
+    for axis, side in enumerate((store.by_row, store.by_col)):
+        cuts = even_cuts(np.diff(side.indptr), cluster)
+        blocks = [
+            cluster.client.submit(read_block, path, axis, first, last, pure=False)
+            for first, last in pairwise(cuts.tolist())
+        ]
+        sides.append(ClusterSide(cluster, blocks, cuts, side.indptr, side.mass, side.dtype))
+    return ClusterSource(store.shape, sides[0], sides[1], store.row_labels, store.col_labels)
+
+
+def _sees(path: str, manifest: Manifest) -> str:
+    """On a worker: what is wrong with the store, if anything."""
+    rule = "R must be a store in a folder that every worker sees under the same name"
+    try:
+        found = Manifest.read(Path(path))
+    except (OSError, ValueError) as error:
+        return f"{rule}: {error}"
+    return "" if found == manifest else f"{rule}: {path} is another store there"

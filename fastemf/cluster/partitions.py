@@ -1,0 +1,298 @@
+"""Observations in parts, files or the partitions of a Dask DataFrame, shuffled into blocks.
+
+Each part is cut by rows and by columns, and a block put together from what the parts have of
+it, in their order: as if all of them had been sorted at once, in memory. The workers exchange
+the pieces, and read and cut again what a lost one held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from operator import getitem
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.cluster.source import ClusterSide, ClusterSource, even_cuts
+from fastemf.cluster.workers import Cluster, threads_of_worker
+from fastemf.inputs.labels import Labels
+from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.observations.memory import Side, group
+from fastemf.store.chunks import Chunk, Names, read_chunks
+from fastemf.store.label_index import LabelIndex
+from fastemf.support.validation import check_dtype, check_indices, check_shape
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+__all__ = ["from_parts"]
+
+BINS = 1 << 12  # of rows, each counted as one when blocks are balanced
+
+
+class Part(NamedTuple):
+    """Checked entries, in the order they came."""
+
+    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
+    values: NDArray[Any]
+    weights: NDArray[Any]  # empty where every weight is one
+
+
+class Summary(NamedTuple):
+    """What must be known of a part before it can be cut."""
+
+    name: str
+    dtype: np.dtype[Any]
+    check: ValueCheck | None  # None where it is empty
+    is_text: bool  # labels as they are written in a CSV file
+
+
+class Read(NamedTuple):
+    """A part, numbered by itself where it has labels."""
+
+    part: Part
+    summary: Summary
+    row_labels: Labels | None  # None where rows are positions, or there is no entry
+    col_labels: Labels | None
+
+
+def from_parts(
+    parts: Sequence[Any], names: Sequence[str], columns: Names, shape: Any, cluster: Cluster
+) -> ClusterSource:
+    """Observations of all parts, in blocks that workers hold.
+
+    Parameters
+    ----------
+    parts
+        Paths of Parquet or CSV files that every worker can read, or futures of tables.
+    names
+        How messages call them.
+    columns
+        Names of the columns.
+    shape
+        (rows, columns) where rows and columns are positions, else None.
+    cluster
+        Whose workers read the parts.
+    """
+    shape = None if shape is None else check_shape(shape, "shape")
+    with _Shuffle(cluster) as shuffle:
+        read = shuffle.map(_read, parts, names, columns=columns, shape=shape)
+        summaries = cluster.results(shuffle.items(read, "summary"))
+        dtype = _joint_type(summaries)
+        entries = shuffle.items(read, "part")
+        row_labels = col_labels = None
+        if shape is None:
+            is_text = any(summary.is_text for summary in summaries)
+            numbered = [
+                shuffle.submit(_number, shuffle.items(read, field), name, is_text)
+                for field, name in (("row_labels", columns.rows), ("col_labels", columns.cols))
+            ]
+            row_labels, col_labels = cluster.results(shuffle.items(numbered, 0))
+            places = [
+                shuffle.map(getitem, [of_all] * len(parts), range(len(parts)))
+                for of_all in shuffle.items(numbered, 1)
+            ]
+            entries = shuffle.map(_renumber, entries, *places)
+            shape = (len(row_labels), len(col_labels))
+        by_row, by_col = (shuffle.side(entries, axis, shape, dtype) for axis in (0, 1))
+        return ClusterSource(shape, by_row, by_col, row_labels, col_labels)
+
+
+class _Shuffle:
+    """Tasks that end in blocks. Only these are kept, and not even they after an error."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._passing: list[Future] = []
+        self._blocks: list[Future] = []
+
+    def __enter__(self) -> _Shuffle:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        self._let_go(0)
+        if error is not None:
+            for block in self._blocks:
+                block.release()
+
+    def _let_go(self, mark: int) -> None:
+        """Forget what was begun since: it stays as long as tasks that were begun need it."""
+        for future in self._passing[mark:]:
+            future.release()
+        del self._passing[mark:]
+
+    def submit(self, function: Any, *args: Any) -> Future:
+        """One task."""
+        future = self._cluster.client.submit(function, *args, pure=False)
+        self._passing.append(future)
+        return future
+
+    def map(self, function: Any, *arguments: Sequence[Any], **common: Any) -> list[Future]:
+        """A task for each part."""
+        futures: list[Future] = self._cluster.client.map(function, *arguments, pure=False, **common)
+        self._passing += futures
+        return futures
+
+    def items(self, futures: list[Future], item: str | int) -> list[Future]:
+        """A field, or an element, of what each task gives."""
+        take = getattr if isinstance(item, str) else getitem
+        return self.map(take, futures, [item] * len(futures))
+
+    def side(
+        self, entries: list[Future], axis: int, shape: tuple[int, int], dtype: np.dtype[Any]
+    ) -> ClusterSide:
+        """Blocks by row (axis 0) or by column, of about equal work."""
+        cluster, n = self._cluster, shape[axis]
+        width = -(-n // BINS)
+        tallies = cluster.results(self.map(_tally, entries, axis=axis, width=width, n=n))
+        cuts = np.minimum(even_cuts(np.sum(tallies, axis=0), cluster, width) * width, n)
+        mark = len(self._passing)
+        pieces = self.map(_cut, entries, axis=axis, cuts=cuts)
+        blocks = [
+            cluster.client.submit(
+                _assemble, self.items(pieces, number), axis, first, last, max(shape), dtype,
+                pure=False,
+            )
+            for number, (first, last) in enumerate(pairwise(cuts.tolist()))
+        ]  # fmt: skip
+        self._blocks += blocks
+        self._let_go(mark)
+        counts, mass = (
+            np.concatenate(arrays)
+            for arrays in zip(*cluster.results(self.map(_head, blocks)), strict=True)
+        )
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        return ClusterSide(cluster, blocks, cuts, indptr, mass, dtype)
+
+
+def _joint_type(summaries: list[Summary]) -> np.dtype[Any]:
+    """The values' type, which all parts share, once they are checked."""
+    filled = [(summary, summary.check) for summary in summaries if summary.check is not None]
+    if not filled:
+        raise ValueError(
+            f"R must hold at least one observation, got none in {len(summaries)} parts"
+        )
+    (first, whole), *others = filled
+    for summary, check in others:
+        if summary.dtype != first.dtype:
+            raise ValueError(
+                f"values must have one type in all parts, got {first.dtype} in {first.name} and "
+                f"{summary.dtype} in {summary.name}"
+            )
+        whole.add(check)
+    whole.finish()
+    return first.dtype
+
+
+# --- on a worker ----------------------------------------------------------------------------
+
+
+def _read(source: Any, name: str, *, columns: Names, shape: tuple[int, int] | None) -> Read:
+    """The entries of a file or a table."""
+    is_file = isinstance(source, str)
+    found = read_chunks([source] if is_file else iter([source]), columns, 1 << 20)
+    chunks = [
+        chunk if is_file else chunk._replace(name=name) for chunk in found if len(chunk.values)
+    ]
+    if not chunks:
+        none = np.empty(0, np.int64)
+        summary = Summary(name, np.dtype(np.float64), None, False)
+        return Read(Part((none, none), np.empty(0), np.empty(0)), summary, None, None)
+    # Those of a CSV file are texts until all parts are known.
+    labels = [LabelIndex(word, is_text=False) for word in chunks[0].labels or ()]
+    dtype = check_dtype(chunks[0].values.dtype, f"values of {name}")
+    check = ValueCheck(dtype)
+    parts = [_checked(chunk, shape, dtype, check, labels) for chunk in chunks]
+    part = Part(
+        (_joined([p.indices[0] for p in parts]), _joined([p.indices[1] for p in parts])),
+        _joined([p.values for p in parts]),
+        _joined([p.weights for p in parts]),
+    )
+    row_labels, col_labels = (index.finish() for index in labels) if labels else (None, None)
+    summary = Summary(name, dtype, check, chunks[0].is_text)
+    return Read(part, summary, row_labels, col_labels)
+
+
+def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _checked(
+    chunk: Chunk,
+    shape: tuple[int, int] | None,
+    dtype: np.dtype[Any],
+    check: ValueCheck,
+    labels: list[LabelIndex],
+) -> Part:
+    if shape is None:
+        columns = zip(labels, (chunk.rows, chunk.cols), chunk.labels or (), strict=True)
+        rows, cols = (
+            index.positions(column, f"column {word!r}", chunk.place)
+            for index, column, word in columns
+        )
+    else:
+        rows = check_indices(chunk.rows, f"rows of {chunk.name}", shape[0])
+        cols = check_indices(chunk.cols, f"cols of {chunk.name}", shape[1])
+    check.see(chunk.values, chunk.place)
+    weights = np.empty(0, dtype)
+    if chunk.weights is not None:
+        check_dtype(chunk.weights.dtype, f"weights of {chunk.name}")
+        with np.errstate(over="ignore"):  # to infinity, which is refused
+            weights = chunk.weights.astype(dtype)
+        check_weights(weights, chunk.weights, chunk.place)
+    return Part((rows, cols), chunk.values.astype(dtype, copy=False), weights)
+
+
+def _number(
+    parts: list[Labels | None], name: str, is_text: bool
+) -> tuple[Labels, list[NDArray[np.int64]]]:
+    """All labels in order of first appearance, and where those of each part are among them."""
+    index = LabelIndex(name, is_text=is_text)
+    places = [np.empty(0, np.int64)] * len(parts)
+    for number, labels in enumerate(parts):
+        if labels is not None:
+            places[number] = index.positions(labels.values, f"column {name!r}", str)
+    return index.finish(), places
+
+
+def _renumber(part: Part, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Part:
+    """Positions among all labels instead of the part's own."""
+    return part._replace(indices=(rows[part.indices[0]], cols[part.indices[1]]))
+
+
+def _tally(part: Part, *, axis: int, width: int, n: int) -> NDArray[np.int64]:
+    """Entries in each run of `width` rows."""
+    return np.bincount(part.indices[axis] // width, minlength=-(-n // width))
+
+
+def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
+    """What a part has of each block, in its order."""
+    block = np.searchsorted(cuts, part.indices[axis], side="right") - 1
+    order = np.argsort(block, kind="stable")
+    bounds = np.searchsorted(block[order], np.arange(cuts.size)).tolist()
+    pieces = []
+    for first, last in pairwise(bounds):
+        own = order[first:last]
+        rows, cols = (index[own] for index in part.indices)
+        weights = part.weights[own] if part.weights.size else part.weights
+        pieces.append(Part((rows, cols), part.values[own], weights))
+    return pieces
+
+
+def _assemble(
+    pieces: list[Part], axis: int, first: int, last: int, longest: int, dtype: np.dtype[Any]
+) -> Side:
+    """The block of rows `first` to `last` − 1."""
+    index = np.int32 if longest <= np.iinfo(np.int32).max else np.int64
+    keys = np.concatenate([piece.indices[axis] - first for piece in pieces]).astype(index)
+    others = np.concatenate([piece.indices[1 - axis] for piece in pieces]).astype(index)
+    values = np.concatenate([piece.values for piece in pieces]).astype(dtype, copy=False)
+    weights = np.concatenate([piece.weights for piece in pieces]).astype(dtype, copy=False)
+    return group(keys, others, None, values, weights, last - first, threads_of_worker(-1))
+
+
+def _head(block: Side) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Counts and masses of a block's rows."""
+    return np.diff(block.indptr), block.mass

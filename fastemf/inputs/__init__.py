@@ -1,0 +1,1 @@
+"""Whatever a user hands over, made into checked entries with labels."""

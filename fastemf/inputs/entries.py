@@ -1,0 +1,311 @@
+"""The observed entries in one common form, whatever they came in.
+
+What counts as observed: every stored entry of a sparse matrix, zeros included;
+everything but NaN in a dense array; everything unmasked in a masked one; every
+triplet. Repeated (row, column) pairs stay separate observations, in the order
+given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.support.validation import check_dtype, check_indices, check_shape
+from fastemf.support.warn import warn
+
+__all__ = [
+    "PART",
+    "Entries",
+    "check_entries",
+    "check_same_shape",
+    "flat_weights",
+    "parts",
+    "read_entries",
+    "warn_of_lines",
+]
+
+PART = 1 << 16  # entries
+
+
+class Entries(NamedTuple):
+    """Entries in the order given, arrays contiguous, writeable and of the kernels' types."""
+
+    shape: tuple[int, int]
+    rows: NDArray[Any]  # of each entry; empty where `pointers` say it
+    cols: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any]  # empty where every weight is one
+    pointers: NDArray[np.int64] | None = None  # of a matrix compressed by row
+    transposed: bool = False  # read by column: rows are the caller's columns
+    where: Callable[[int], str] | None = None  # an entry of a table was
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the caller calls rows and columns."""
+        return ("column", "row") if self.transposed else ("row", "column")
+
+    def place(self, entry: int) -> str:
+        """Where an entry is, for a message: the caller's row first."""
+        if self.where is not None:
+            return self.where(entry)
+        row = (
+            self.rows[entry]
+            if self.pointers is None
+            else (np.searchsorted(self.pointers, entry, side="right") - 1)
+        )
+        places = zip(self.names, (int(row), int(self.cols[entry])), strict=True)
+        return ", ".join(f"{name} {at}" for name, at in sorted(places, reverse=True))
+
+
+def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
+    """Any input without labels as checked entries; see `fastemf.observations.memory.observe`."""
+    if sp.issparse(R):
+        found, v = _from_sparse(R, weights)
+    elif isinstance(R, tuple):
+        found, v = _from_triplets(R, weights, shape)
+    else:
+        found, v = _from_dense(R, weights)
+    check_same_shape(shape, found.shape[::-1] if found.transposed else found.shape)
+    return check_entries(found, v)
+
+
+def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
+    """Entries and their weights as given, checked and of the kernels' types."""
+    given = found.shape[::-1] if found.transposed else found.shape
+    if found.values.size == 0:
+        raise ValueError(
+            f"R must hold at least one observation, got none (shape {given}): "
+            "in a sparse R every stored entry is one, in a dense R everything but NaN"
+        )
+    dtype = check_dtype(found.values.dtype, "R")
+    index = np.dtype(np.int32 if max(given) <= np.iinfo(np.int32).max else np.int64)
+    # Indices of a scipy matrix are trusted by scipy alone.
+    rows, cols = (
+        _as_index(array, f"{name} indices", size, index)
+        for array, name, size in zip(found[1:3], found.names, found.shape, strict=True)
+    )
+    found = found._replace(rows=rows, cols=cols)
+    _check_values(found, dtype)
+    with np.errstate(over="ignore"):  # to infinity, which is refused
+        found = found._replace(weights=_writeable(found.weights if v is None else v, dtype))
+    if v is not None:
+        _check_weights(found, v)
+    return found._replace(values=_writeable(found.values, dtype))
+
+
+def parts(size: int) -> Iterator[slice]:
+    """All of a long array, a cacheful at a time: temporary arrays stay small."""
+    for first in range(0, size, PART):
+        yield slice(first, first + PART)
+
+
+# --- input formats -------------------------------------------------------------------------
+
+_NONE = np.empty(0)
+Read = tuple[Entries, NDArray[Any] | None]  # and the weights as given
+
+
+def _from_sparse(R: Any, weights: Any) -> Read:
+    if R.ndim != 2:
+        raise ValueError(f"R must have two dimensions, got shape {R.shape}")
+    check_dtype(R.dtype, "R")
+    if sp.issparse(weights) and weights.shape != R.shape:
+        raise ValueError(f"weights must have the shape of R, {R.shape}, got {weights.shape}")
+    if R.format == "csc":
+        # By column, as a matrix compressed by row: its transpose, once it is known to be sound.
+        _check_compressed(R)
+        check_indices(R.indices, "row indices", R.shape[0], widen=False)
+        found, v = _from_sparse(R.T, weights.T if sp.issparse(weights) else weights)
+        return found._replace(transposed=True), v
+    rows, cols, values, pointers = _stored_entries(R)
+    v = None
+    if sp.issparse(weights):
+        check_dtype(weights.dtype, "weights")
+        v_rows, v_cols, v, v_pointers = _stored_entries(weights.asformat(R.format))
+        same = np.array_equal(v_rows, rows) and np.array_equal(v_cols, cols)
+        if pointers is not None and v_pointers is not None:
+            same = same and np.array_equal(v_pointers, pointers)
+        if not same:
+            raise ValueError(
+                "weights must store exactly the entries that R stores, in the same order; "
+                f"got {v.size} stored weights for {values.size} stored values"
+            )
+    elif weights is not None:
+        if R.format not in ("csr", "csc", "coo"):
+            raise TypeError(
+                f"weights for a sparse R in {R.format} format must be a sparse matrix with the "
+                "same stored entries (or convert R to CSR, CSC or COO)"
+            )
+        v = flat_weights(weights, values.size)
+    shape = (int(R.shape[0]), int(R.shape[1]))
+    return Entries(shape, rows, cols, values, _NONE, pointers), v
+
+
+def _stored_entries(
+    R: Any,
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.int64] | None]:
+    """Rows, columns and values as stored: scipy would sum repeats and drop some zeros.
+
+    For CSR no rows but pointers, which come last.
+    """
+    if R.format == "dia":
+        parts = []
+        for offset, diagonal in zip(R.offsets, R.data, strict=True):
+            start = max(0, int(offset))
+            cols = np.arange(start, max(start, min(R.shape[1], R.shape[0] + offset, diagonal.size)))
+            parts.append((cols - offset, cols, diagonal[cols]))
+        joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+        return (joined[0], joined[1], joined[2], None) if parts else _stored_entries(R.tocoo())
+    if R.format == "csr":
+        pointers = _check_compressed(R)
+        size = int(pointers[-1])
+        return np.empty(0, R.indices.dtype), R.indices[:size], R.data[:size], pointers
+    coo = R if R.format == "coo" else R.tocoo(copy=False)
+    if not coo.row.shape == coo.col.shape == coo.data.shape:
+        raise ValueError(
+            "R must have as many rows, columns and values stored, got "
+            f"{coo.row.size}, {coo.col.size} and {coo.data.size}; R is corrupt"
+        )
+    return coo.row, coo.col, coo.data, None
+
+
+def _check_compressed(R: Any) -> NDArray[np.int64]:
+    """Scipy trusts its own index arrays; a kernel that follows a wrong one reads foreign memory."""
+    n = R.shape[0] if R.format == "csr" else R.shape[1]
+    indptr = np.array(R.indptr, np.int64)
+    if indptr.size != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
+        raise ValueError(
+            f"R.indptr must start at 0, never fall and have length {n + 1}; R is corrupt"
+        )
+    if indptr[-1] > min(R.indices.size, R.data.size):
+        raise ValueError(
+            f"R.indptr ends at {indptr[-1]}, beyond its {R.data.size} stored values; R is corrupt"
+        )
+    return indptr
+
+
+def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
+    if len(R) != 3:
+        hint = "; scipy's (values, (rows, cols)) is another order" if len(R) == 2 else ""
+        raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items{hint}")
+    values = np.asarray(R[2])
+    check_dtype(values.dtype, "values")
+    m, n = (None, None) if shape is None else check_shape(shape, "shape")
+    rows = check_indices(R[0], "rows", None)
+    cols = check_indices(R[1], "cols", None)
+    if m is not None and n is not None and rows.size and cols.size:
+        if rows.max() < n and cols.max() < m and not (rows.max() < m and cols.max() < n):
+            raise IndexError(
+                f"rows go up to {rows.max()} and cols up to {cols.max()}, too far for shape "
+                f"({m}, {n}); are the two swapped?"
+            )
+        rows, cols = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
+    if not rows.ndim == cols.ndim == values.ndim == 1 or not rows.size == cols.size == values.size:
+        raise ValueError(
+            "rows, cols and values must be one-dimensional and of equal length, got shapes "
+            f"{rows.shape}, {cols.shape} and {values.shape}"
+        )
+    if values.size == 0:
+        raise ValueError("R must hold at least one observation, got none")
+    if m is None or n is None:
+        m, n = int(rows.max()) + 1, int(cols.max()) + 1
+        if max(m, n) > 1000 * (values.size + 1000):
+            raise ValueError(
+                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
+                f"{values.size} observations, so these look like identifiers: number them with "
+                "np.unique(ids, return_inverse=True), or give shape= if they are right"
+            )
+    v = None if weights is None else flat_weights(weights, values.size)
+    return Entries((m, n), rows, cols, values, _NONE), v
+
+
+def _from_dense(R: Any, weights: Any) -> Read:
+    try:
+        array = R if isinstance(R, np.ma.MaskedArray) else np.asarray(R)
+    except ValueError as error:
+        raise ValueError(f"R must be a matrix with rows of equal length: {error}") from None
+    check_dtype(array.dtype, "R")
+    if array.ndim != 2:
+        raise ValueError(f"R must have two dimensions, got shape {array.shape}")
+    values = np.asarray(array)
+    warn_of_lines(values)
+    if isinstance(array, np.ma.MaskedArray):
+        observed = ~np.ma.getmaskarray(array)
+    else:
+        observed = ~np.isnan(values)
+    rows, cols = np.nonzero(observed)
+    v = None
+    if weights is not None:
+        if sp.issparse(weights):
+            raise TypeError("weights for a dense R must be an array of its shape, got a sparse one")
+        v = np.asarray(weights)
+        check_dtype(v.dtype, "weights")
+        if v.shape != values.shape:
+            raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
+        v = v[rows, cols]
+    return Entries(values.shape, rows, cols, values[rows, cols], _NONE), v
+
+
+def warn_of_lines(matrix: NDArray[Any]) -> None:
+    """A log of (row, column, value) lines is also a matrix with three columns."""
+    if 3 not in matrix.shape or matrix.size < 60:
+        return
+    columns = matrix if matrix.shape[1] == 3 else matrix.T
+    ids = columns[:, :2]
+    if (ids >= 0).all() and (ids == np.floor(ids)).all() and (np.diff(ids, axis=0) != 0).any():
+        warn(
+            f"R has shape {columns.shape} with integers in two of three columns; if these are "
+            "(row, column, value) lines, pass the tuple (rows, cols, values) instead, or of a "
+            "table the names rows=, cols= and values="
+        )
+
+
+def flat_weights(weights: Any, size: int) -> NDArray[Any]:
+    """One weight per observation."""
+    v = np.asarray(weights)
+    check_dtype(v.dtype, "weights")
+    if v.shape != (size,):
+        raise ValueError(f"weights must be one per observation, shape ({size},), got {v.shape}")
+    return v
+
+
+def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
+    """A shape that is given beside data which have one."""
+    if shape is not None and check_shape(shape, "shape") != actual:
+        raise ValueError(f"shape must be that of R, {actual}, got {tuple(shape)}")
+
+
+# --- checks ---------------------------------------------------------------------------------
+
+
+def _writeable(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Contiguous, and of one type: kernels compile for each, and read-only is one of its own."""
+    return np.require(array, dtype, ("C", "W"))
+
+
+def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    check_indices(indices, name, size, widen=False)
+    return _writeable(indices, dtype)
+
+
+def _check_values(found: Entries, dtype: np.dtype[Any]) -> None:
+    check = ValueCheck(dtype)
+    for part in parts(found.values.size):
+        check.see(found.values[part], partial(_place, found, part.start))
+    check.finish()
+
+
+def _check_weights(found: Entries, given: NDArray[Any]) -> None:
+    for part in parts(given.size):
+        check_weights(found.weights[part], given[part], partial(_place, found, part.start))
+
+
+def _place(found: Entries, first: int, entry: int) -> str:
+    return found.place(first + entry)

@@ -1,0 +1,72 @@
+"""Labels as plain arrays and back, for a file without pickle: nothing is trusted on the way back.
+
+Integers are themselves, dates int64 of their unit, strings one run of UTF-8 bytes with the
+offset where each begins, and the end.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.labels import Labels
+
+__all__ = ["from_arrays", "to_arrays"]
+
+DATES = tuple(f"datetime64[{unit}]" for unit in ("D", "s", "ms", "us", "ns"))
+KINDS = ("int64", "uint64", "str", *DATES)
+
+
+def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
+    """What is said about the labels in a header, and their arrays: content, and offsets."""
+    about = {"kind": labels.kind, "name": labels.name}
+    if labels.kind == "str":
+        encoded = [label.encode() for label in labels.values]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(one) for one in encoded], out=offsets[1:])
+        return about, [np.frombuffer(b"".join(encoded), np.uint8), offsets]
+    dated = labels.kind in DATES
+    content = labels.values.view(np.int64) if dated else labels.values
+    return about, [content, np.empty(0, np.int64)]
+
+
+def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: int) -> Labels:
+    """The `size` labels that `to_arrays` took apart, or a ValueError that says the rule."""
+    if not isinstance(about, dict) or set(about) != {"kind", "name"}:
+        raise ValueError("labels must have a kind and a name")
+    kind, name = about["kind"], about["name"]
+    if kind not in KINDS:
+        raise ValueError(f"the kind of labels must be one of {', '.join(KINDS)}")
+    if not (name is None or isinstance(name, str)):
+        raise ValueError("the name of labels must be a string")
+    if offsets.dtype != np.int64 or offsets.ndim != 1:
+        raise ValueError("offsets of labels must be int64")
+    if kind == "str":
+        values: Any = _strings(content, offsets)
+    else:
+        wanted = np.uint64 if kind == "uint64" else np.int64
+        if content.dtype != wanted or content.ndim != 1 or offsets.size:
+            raise ValueError(f"{kind} labels must be one array of {np.dtype(wanted)}")
+        values = content.view(kind)
+    if len(values) != size:
+        raise ValueError(f"labels must be {size}, got {len(values)}")
+    labels = Labels(values, name)
+    if labels.kind != kind:
+        raise ValueError(f"labels must be of kind {kind}, got {labels.kind}")
+    return labels
+
+
+def _strings(content: NDArray[Any], offsets: NDArray[np.int64]) -> list[str]:
+    if content.dtype != np.uint8 or content.ndim != 1:
+        raise ValueError("labels of kind str must be bytes")
+    rises = offsets.size > 0 and offsets[0] == 0 and bool((np.diff(offsets) >= 0).all())
+    if not rises or offsets[-1] != content.size:
+        raise ValueError("offsets of labels must rise from 0 to the number of bytes")
+    joined, ends = content.tobytes(), offsets.tolist()
+    try:
+        return [joined[a:b].decode() for a, b in pairwise(ends)]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"labels must be UTF-8 ({error})") from None

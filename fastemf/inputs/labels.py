@@ -1,0 +1,238 @@
+"""`Labels`: what the user calls the rows, or the columns, of a matrix, in index order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fastemf.inputs.columns import (
+    Where,
+    distinct_where,
+    encode,
+    index_in,
+    is_dictionary,
+    kind_of,
+    position,
+    read_column,
+)
+
+__all__ = ["Labels", "check_known"]
+
+SHOWN = 10  # unknown labels in a message
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Labels:
+    """Distinct labels of one side, in index order.
+
+    Parameters
+    ----------
+    values
+        Integers, strings or dates, one type; each once.
+    name
+        Of the column they came from.
+
+    Attributes
+    ----------
+    values : array
+        int64 (uint64 where a label is too large for it), datetime64, or an object array
+        of `str`. Read-only.
+    name : str or None
+
+    Examples
+    --------
+    >>> from fastemf import Labels
+    >>> clients = Labels(["eu-7", "us-1"], name="client")
+    >>> clients.positions(["us-1", "eu-7", "us-9"]).tolist()
+    [1, 0, -1]
+    """
+
+    values: NDArray[Any]
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        column = read_column(self.values, "labels")
+        if len(column.shape) != 1:
+            raise ValueError(f"labels must be one-dimensional, got shape {column.shape}")
+        distinct, codes = encode(column, "labels")
+        if distinct.size < codes.size:
+            counts = np.bincount(codes)
+            twice = distinct[np.argmax(counts > 1)]
+            raise ValueError(f"labels must be distinct, got {twice!r} {counts.max()} times")
+        self._hold(distinct, self.name)
+
+    @classmethod
+    def encode(
+        cls,
+        column: Any,
+        name: str | None = None,
+        *,
+        what: str = "labels",
+        where: Where = position,
+        n_threads: int = 1,
+    ) -> tuple[Labels, NDArray[Any]]:
+        """Labels of a column in order of first appearance, and each element's position.
+
+        Parameters
+        ----------
+        column
+            A list, an array, a Series, an Arrow array; of a categorical one only the
+            labels that occur count.
+        name
+            Of the labels.
+        what, where
+            How messages call the column, and the place of an element.
+        n_threads
+            Threads for a long Arrow column; the result does not depend on it.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> labels, codes = Labels.encode(["b", "a", "b"])
+        >>> labels.values.tolist(), codes.tolist()
+        (['b', 'a'], [0, 1, 0])
+        """
+        read = read_column(column, what, where)
+        distinct, codes = encode(read, what, where, n_threads)
+        return cls.__new__(cls)._hold(distinct, name), codes.reshape(read.shape)
+
+    def _hold(self, distinct: NDArray[Any], name: str | None) -> Labels:
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name must be a string or None, got {name!r}")
+        distinct.flags.writeable = False
+        object.__setattr__(self, "values", distinct)
+        object.__setattr__(self, "name", name)
+        return self
+
+    def renamed(self, name: str | None) -> Labels:
+        """The same labels by another name of their column.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> Labels([7, 8]).renamed("client")
+        <Labels 'client': 2 of kind int64>
+        """
+        return Labels.__new__(Labels)._hold(self.values, name)
+
+    @property
+    def kind(self) -> str:
+        """``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
+        return kind_of(self.values)
+
+    def __len__(self) -> int:
+        return int(self.values.size)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Labels):
+            return NotImplemented
+        same = self.name == other.name and self.kind == other.kind
+        return same and np.array_equal(self.values, other.values)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f" {self.name!r}"
+        return f"<Labels{name}: {len(self)} of kind {self.kind}>"
+
+    def take(self, indices: ArrayLike) -> NDArray[Any]:
+        """The labels at these positions.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> Labels(["eu-7", "us-1"]).take([1, 1, 0]).tolist()
+        ['us-1', 'us-1', 'eu-7']
+        """
+        return np.asarray(self.values[np.asarray(indices)])
+
+    def positions(
+        self, column: Any, *, what: str = "labels", where: Where = position
+    ) -> NDArray[np.int64]:
+        """Position of each label of a column, -1 for those that are not here.
+
+        Parameters
+        ----------
+        column
+            Labels in any form, a single one too; of the same kind: whole numbers, strings
+            or dates.
+        what, where
+            How messages call the column, and the place of an element.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> Labels([30, 10, 20]).positions([10, 11]).tolist()
+        [1, -1]
+        """
+        read = read_column(column, what, where)
+        flat = read.flat
+        if is_dictionary(flat):
+            distinct, codes = encode(read, what, where)
+            return np.asarray(self.positions(distinct, what=what)[codes])
+        if len(flat) == 0:
+            return np.empty(read.shape, np.int64)
+        family = _family(flat)
+        if family != _family(self.values):
+            raise TypeError(
+                f"{what} must be {_family(self.values)}, as the labels are, got {family}"
+            )
+        if family == "strings" and not read.is_arrow:
+            places = self._places
+            found = np.fromiter((places.get(x, -1) for x in flat.tolist()), np.int64, flat.size)
+        elif family == "strings":
+            found = index_in(flat, self.values)
+        else:
+            numbers, possible = _as_type(flat, self.values.dtype)
+            found = index_in(numbers, self.values) if read.is_arrow else self._search(numbers)
+            found[~possible] = -1
+        return found.reshape(read.shape)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {label: at for at, label in enumerate(self.values.tolist())}
+
+    @cached_property
+    def _sorted(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        order = np.argsort(self.values)
+        return self.values[order], order
+
+    def _search(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        values, order = self._sorted
+        if values.size == 0:
+            return np.full(numbers.shape, -1, np.int64)
+        at = np.minimum(np.searchsorted(values, numbers), values.size - 1)
+        return np.where(values[at] == numbers, order[at], -1)
+
+
+def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
+    """One error that lists the unknown labels of all sides: (positions, column, what) of each."""
+    parts = []
+    for positions, column, what in sides:
+        if positions.size and positions.min() < 0:
+            unknown = distinct_where(column, positions < 0, what)
+            listed = ", ".join(map(repr, unknown[:SHOWN].tolist()))
+            more = f", … {unknown.size - SHOWN} more" if unknown.size > SHOWN else ""
+            parts.append(f"{unknown.size} in {what} ({listed}{more})")
+    if parts:
+        raise ValueError(f"unknown labels: {' and '.join(parts)}")
+
+
+def _family(labels: Any) -> str:
+    """What may be looked up in what."""
+    if not isinstance(labels, np.ndarray):
+        return "strings"
+    return {"O": "strings", "M": "dates"}.get(labels.dtype.kind, "integers")
+
+
+def _as_type(numbers: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Integers or dates as another type of theirs, and which ones it can hold."""
+    cast = numbers.astype(dtype)
+    back = cast.astype(numbers.dtype) == numbers
+    if numbers.dtype.kind != "M" and numbers.dtype != dtype:  # wraps around, and back
+        back &= (numbers >= 0) & (cast >= 0)
+    return cast, back

@@ -1,0 +1,225 @@
+"""Tables: lines of (row label, column label, value), or a labelled matrix, from any library.
+
+A table is read through its standard interchange by pyarrow (the extra ``table``): whatever has
+``__arrow_c_stream__``, or ``__dataframe__``. Neither pandas nor polars is imported. A pandas table
+without column names to read is a matrix: index × columns, NaN for missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.columns import Where, check_nulls, first_null, joined
+from fastemf.inputs.entries import warn_of_lines
+from fastemf.inputs.labels import Labels, check_known
+from fastemf.support.validation import check_dtype
+
+__all__ = [
+    "Labelled", "Sides", "arrow", "check_names", "from_columns", "from_frame", "from_table",
+    "is_frame", "is_table", "numbers", "select", "table_row",
+]  # fmt: skip
+
+Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
+
+
+class Labelled(NamedTuple):
+    """Observations with the labels of both sides."""
+
+    row_labels: Labels
+    col_labels: Labels
+    rows: NDArray[Any]  # positions among the labels
+    cols: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any] | None
+    where: Where | None  # an observation was, for messages
+
+
+def is_table(R: Any) -> bool:
+    """Whether `R` offers its columns to others."""
+    return hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__") or is_frame(R)
+
+
+def is_frame(R: Any) -> bool:
+    """Whether a table is also a matrix with labels on both sides, as in pandas."""
+    return hasattr(R, "index") and hasattr(R, "columns") and hasattr(R, "to_numpy")
+
+
+def table_row(at: int) -> str:
+    """Where a line of a table is."""
+    return f"row {at} of the table (from 0)"
+
+
+def arrow() -> Any:
+    """Pyarrow, or which extra brings it."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("tables need pyarrow: pip install 'fastemf[table]'") from None
+    return pyarrow
+
+
+# --- lines ---------------------------------------------------------------------------------
+
+
+def select(table: Any, names: Sequence[Any]) -> list[Any]:
+    """Columns of a table in Arrow's form, of which pandas' stay Series for labels to be read."""
+    if is_frame(table):
+        check_names(names, list(table.columns))
+        arrow()
+        return [table[name] for name in names]
+    pa = arrow()
+    if hasattr(table, "__arrow_c_stream__"):
+        try:
+            table = table if isinstance(table, (pa.Table, pa.RecordBatch)) else pa.table(table)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"R must be a table with named columns: {error}") from None
+    else:
+        from pyarrow.interchange import from_dataframe
+
+        table = from_dataframe(table)
+    check_names(names, table.column_names)
+    return [table.column(name) for name in names]
+
+
+def from_table(
+    table: Any,
+    rows: Any,
+    cols: Any,
+    values: Any,
+    weights: Any,
+    sides: Sides,
+    n_threads: int,
+    where: Where = table_row,
+) -> Labelled:
+    """Observations from the lines of a table; `weights` may be a column or an array."""
+    names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
+    if rows is not None and rows == cols:
+        raise ValueError(f"rows and cols must name two columns, got {rows!r} for both")
+    columns = select(table, names)
+    if len(columns[0]) == 0:
+        raise ValueError("R must hold at least one observation, got a table without lines")
+    read = [numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
+    if isinstance(weights, str):
+        weights = read[1]
+    return from_columns(
+        columns[0], columns[1], read[0], weights, sides, (rows, cols), n_threads, where
+    )
+
+
+def from_columns(
+    rows: Any,
+    cols: Any,
+    values: NDArray[Any],
+    weights: Any,
+    sides: Sides,
+    names: tuple[str | None, str | None],
+    n_threads: int,
+    where: Where,
+) -> Labelled:
+    """Observations from a column of labels for each side; pyarrow works on both at once."""
+
+    def read(axis: int) -> tuple[Labels, NDArray[Any]]:
+        column, known, name = (rows, cols)[axis], sides[axis], names[axis]
+        what = ("rows", "cols")[axis] if name is None else f"column {name!r}"
+        if known is None:
+            return Labels.encode(column, name, what=what, where=where, n_threads=n_threads)
+        return known, known.positions(column, what=what, where=where)
+
+    if n_threads == 1:
+        read_sides = [read(0), read(1)]
+    else:
+        with ThreadPoolExecutor(2) as pool:
+            read_sides = list(pool.map(read, (0, 1)))
+    (row_labels, i), (col_labels, j) = read_sides
+    check_known((i, rows, "rows"), (j, cols, "cols"))
+    return Labelled(row_labels, col_labels, i, j, values, weights, where)
+
+
+def check_names(names: Sequence[Any], present: list[Any], table: str = "the table") -> None:
+    """Columns that are there, once."""
+    listed = ", ".join(map(repr, present)) or "none"
+    for name in names:
+        if name is None:
+            raise ValueError(
+                f"rows=, cols= and values= must name columns of {table}; it has {listed}"
+            )
+        if not isinstance(name, str):
+            raise TypeError(f"column names must be strings, got {name!r}")
+        if present.count(name) != 1:
+            times = "no" if name not in present else "more than one"
+            raise ValueError(f"{table} has {times} column {name!r}; it has {listed}")
+
+
+def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
+    """Values of a column: Arrow's own memory where it is in one piece and has no nulls."""
+    pa = arrow()
+    what = f"column {name!r}"
+    if hasattr(column, "iloc"):
+        try:
+            column = pa.array(column, from_pandas=True)
+        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+            raise TypeError(f"{what} must hold numbers: {error}") from None
+    check_nulls(column.null_count, lambda: first_null(column), what, where)
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise TypeError(f"{what} must hold numbers, got type {kind}")
+    values = joined(column)
+    if values.dtype.kind == "f":
+        missing = np.isnan(values)
+        check_nulls(int(np.count_nonzero(missing)), lambda: int(np.argmax(missing)), what, where)
+    return values
+
+
+# --- a labelled matrix -----------------------------------------------------------------------
+
+
+def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
+    """Observations from a matrix with an index and columns, everything but NaN."""
+    matrix = _matrix(frame, "R")
+    if matrix.size == 0:
+        raise ValueError(f"R must hold at least one observation, got shape {matrix.shape}")
+    warn_of_lines(matrix)
+    i, j = np.nonzero(~np.isnan(matrix))
+    v = None
+    if weights is not None:
+        if is_frame(weights) and not (
+            weights.index.equals(frame.index) and weights.columns.equals(frame.columns)
+        ):
+            raise ValueError("weights must have the index and the columns of R")
+        v = _matrix(weights, "weights") if is_frame(weights) else np.asarray(weights)
+        if v.shape != matrix.shape:
+            raise ValueError(f"weights must have the shape of R, {matrix.shape}, got {v.shape}")
+        v = v[i, j]
+    found = from_columns(
+        np.asarray(frame.index), np.asarray(frame.columns), matrix[i, j], v, sides,
+        (_name(frame.index), _name(frame.columns)), 1, table_row,
+    )  # fmt: skip
+    return found._replace(rows=found.rows[i], cols=found.cols[j], where=None)
+
+
+def _matrix(frame: Any, name: str) -> NDArray[Any]:
+    array = np.asarray(frame.to_numpy())
+    others = [
+        (c, t) for c, t in zip(frame.columns, frame.dtypes, strict=True) if t.kind not in "biuf"
+    ]
+    if others:
+        raise TypeError(
+            f"{name} must hold real numbers, got column {others[0][0]!r} of dtype {others[0][1]}"
+            "; if its columns are labels and values, name them by rows=, cols= and values="
+        )
+    if array.dtype == object:  # nullable numbers
+        array = np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+    check_dtype(array.dtype, name)
+    return array
+
+
+def _name(index: Any) -> str | None:
+    name = getattr(index, "name", None)
+    return name if isinstance(name, str) else None

@@ -1,0 +1,1 @@
+"""All that is compiled, and how it is launched."""

@@ -1,0 +1,101 @@
+"""Threads: the only file that touches Numba's thread settings.
+
+Three facts shape it. On the `workqueue` layer two Python threads that launch a
+parallel kernel at once abort the process. A child forked after a parallel
+launch dies in its first one. And `set_num_threads` is per Python thread. Hence
+one lock around every launch, and serial execution in such a child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numba
+import numpy as np
+from numba.np.ufunc import parallel
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from fastemf.support.validation import check_integer
+
+_lock = threading.Lock()
+_launched = False  # a parallel kernel ran in this process: its thread pool exists
+_serial = False  # forked from such a process: the pool is gone
+_blas_lock = threading.RLock()  # operators limit BLAS within a half step that does
+
+
+def _after_fork() -> None:
+    global _lock, _blas_lock, _serial
+    # The old locks may be held by threads that no longer exist.
+    _lock, _blas_lock = threading.Lock(), threading.RLock()
+    # Other code in the process may have launched kernels too; Numba's flag is not public.
+    _serial = _launched or bool(getattr(parallel, "_is_initialized", False))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def count_threads(n_jobs: Any) -> int:
+    """Threads meant by scikit-learn's `n_jobs`: -1 all, -2 all but one; at most what Numba has."""
+    available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    if n_jobs is None:
+        return 1
+    jobs = check_integer(n_jobs, "n_jobs", minimum=-(10**9))
+    if jobs == 0:
+        raise ValueError("n_jobs must not be 0: give a number of threads, or -1 for all")
+    return min(jobs, available) if jobs > 0 else max(1, available + 1 + jobs)
+
+
+def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], *args: Any) -> None:
+    """Run ``parallel(blocks, *args)``, or ``serial(first, last, *args)`` where threads would die.
+
+    `kernels` is the pair (parallel, serial): the parallel one does nothing but
+    call the serial one on each block, so both give the same bits.
+    """
+    global _launched
+    in_parallel, serial = kernels
+    if _serial:
+        for first, last in pairwise(blocks):
+            serial(first, last, *args)
+        return
+    with _lock:
+        _launched = True
+        before = numba.get_num_threads()
+        numba.set_num_threads(n_threads)
+        try:
+            in_parallel(blocks, *args)
+        finally:
+            numba.set_num_threads(before)
+
+
+def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
+    """Boundaries of at most `n_blocks` runs of rows with about equal work."""
+    done = np.cumsum(work)
+    cuts = np.searchsorted(done, done[-1] * np.arange(1, n_blocks) / n_blocks)
+    return np.unique(np.concatenate([[0], cuts, [work.size]])).astype(np.int64)
+
+
+@contextmanager
+def single_threaded_blas() -> Iterator[None]:
+    """Dense algebra whose bits do not depend on the machine's BLAS threads.
+
+    The limit holds for the whole process and overlapping ones restore each other's
+    values, so only one thread at a time may be inside.
+    """
+    with _blas_lock, _blas().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """Looked up once: the search runs in a ctypes callback, where a Ctrl-C would be lost."""
+    import scipy.linalg  # noqa: F401  # brings a BLAS of its own
+
+    return ThreadpoolController()

@@ -1,0 +1,1 @@
+"""The fitted model, what can be asked of it, and its file."""

@@ -1,0 +1,92 @@
+"""The best columns of rows: predicted, left out where seen, picked, a block of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.observations.memory import Side
+
+__all__ = ["Ranking", "rank_rows", "smallest"]
+
+CELLS_PER_BLOCK = 1 << 20  # about 50 MB of temporary arrays
+
+
+class Ranking(NamedTuple):
+    """The best columns and their predicted values, best first; see `Factorization.rank`.
+
+    Both have shape (n,) for one row and (rows, n) for several.
+    """
+
+    cols: NDArray[Any]
+    """Columns, -1 where a row has fewer than n candidates; or labels, and None or NaT."""
+    values: NDArray[Any]
+    """Their predicted values, in the data's unit; NaN where there is no column."""
+
+
+def rank_rows(
+    predict: Callable[[NDArray[np.int64]], NDArray[Any]],
+    rows: NDArray[np.int64],
+    shape: tuple[int, int],
+    n: int,
+    *,
+    largest: bool,
+    seen: Side | None,
+    no_rows: NDArray[np.int64],
+    no_cols: NDArray[np.int64],
+) -> Ranking:
+    """The n best columns of each row, without those seen and without what must not be ranked.
+
+    What `predict` says of a row must not depend on the rows it is asked with, or the
+    ranking would too.
+    """
+    cols = np.full((rows.size, n), -1, np.int64)
+    values = np.full((rows.size, n), np.nan, predict(rows[:0]).dtype)
+    step = max(1, CELLS_PER_BLOCK // shape[1])
+    for first in range(0, rows.size, step):
+        block = rows[first : first + step]
+        predicted = predict(block)
+        keys = -predicted if largest else predicted.copy()
+        keys[:, no_cols] = np.nan
+        keys[np.isin(block, no_rows)] = np.nan
+        if seen is not None:
+            keys[_cells(seen, block)] = np.nan
+        places = smallest(keys, n)
+        at, rank = np.nonzero(places >= 0)
+        picked = places[at, rank]
+        cols[first + at, rank] = picked
+        values[first + at, rank] = predicted[at, picked]
+    return Ranking(cols, values)
+
+
+def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
+    """Places of the n smallest finite keys of each row, in order; of equal keys the first.
+
+    A row with fewer gets -1 in the places left.
+    """
+    possible = np.isfinite(keys)
+    if n < keys.shape[1]:
+        keys = np.where(possible, keys, np.inf)
+        possible &= keys <= np.partition(keys, n - 1, axis=1)[:, n - 1, None]
+    rows, places = np.nonzero(possible)
+    order = np.lexsort((keys[rows, places], rows))  # stable: ties stay in order
+    rank = _counted(np.count_nonzero(possible, axis=1))
+    kept = rank < n
+    out = np.full((keys.shape[0], n), -1, np.int64)
+    out[rows[kept], rank[kept]] = places[order][kept]
+    return out
+
+
+def _cells(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """The entries of some rows: which of the rows, and the column."""
+    starts, counts = side.indptr[rows], side.indptr[rows + 1] - side.indptr[rows]
+    entries = np.repeat(starts, counts) + _counted(counts)
+    return np.repeat(np.arange(rows.size), counts), side.indices[entries]
+
+
+def _counted(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """0, 1, ..., count - 1 for each count, one after the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

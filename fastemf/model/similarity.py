@@ -1,0 +1,44 @@
+"""How alike rows are: by what is predicted for them, which does not depend on the basis."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.kernels.threads import single_threaded_blas
+from fastemf.model.ranking import smallest
+
+__all__ = ["Similar", "nearest"]
+
+
+class Similar(NamedTuple):
+    """The rows (or columns) like one, the nearest first; see `Factorization.similar_rows`."""
+
+    others: NDArray[Any]
+    """Rows (columns), -1 where there are fewer than n; or labels, and None or NaT."""
+    distances: NDArray[np.float64]
+    """Root mean square difference of the predictions, in the data's unit; NaN where no other."""
+
+
+def nearest(
+    this: NDArray[Any], other: NDArray[Any], item: int, n: int, unseen: NDArray[np.int64]
+) -> Similar:
+    """The n items whose predictions ``this @ other.T`` differ least from those of one item.
+
+    With u the items' factors and G = otherᵀ other / count, the mean square difference
+    of two items is (u − u')ᵀ G (u − u'). G = RᵀR by a QR decomposition of `other`, so it
+    is the squared length of R (u − u'): no products of large numbers that cancel, and
+    equal items have distance 0.
+    """
+    with single_threaded_blas():
+        root = np.linalg.qr(other.astype(np.float64), mode="r") / np.sqrt(other.shape[0])
+        apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T
+    distances = np.sqrt(np.square(apart).sum(axis=1))
+    distances[unseen] = np.nan
+    distances[item] = np.nan
+    if item in unseen:
+        distances[:] = np.nan
+    others = smallest(distances[None], n)[0]
+    return Similar(others, np.where(others >= 0, distances[others], np.nan))

@@ -1,0 +1,1 @@
+"""Observed entries by row and by column."""

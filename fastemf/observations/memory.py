@@ -1,0 +1,415 @@
+"""The observed entries, by row and by column: what the sweeps go through.
+
+A fit asks a `Source` for entries: block after block of whole rows (or columns), and all
+values in stretches of one length. `Observations` are the source in memory, of one block;
+a store on disk is another.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs import table_files, tables
+from fastemf.inputs.columns import Where, position
+from fastemf.inputs.entries import (
+    Entries,
+    check_entries,
+    check_same_shape,
+    flat_weights,
+    parts,
+    read_entries,
+)
+from fastemf.inputs.labels import Labels
+from fastemf.kernels.entries import COUNT, PLACE
+from fastemf.kernels.sweep import padded
+from fastemf.kernels.threads import launch
+from fastemf.loss import expectile_from_sums, expectile_terms
+
+__all__ = ["Grouped", "Observations", "Readable", "Side", "Source", "group", "observe"]
+
+
+class Grouped(Protocol):
+    """One side of a source: entries by row (or by column), in blocks of whole rows."""
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where each group begins, over all blocks."""
+
+    @property
+    def mass(self) -> NDArray[np.float64]:
+        """Summed weight of each group (its count without weights)."""
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Each block's rows, and what ``task(block, *others, *own, *args, n_threads)`` gives.
+
+        Parameters
+        ----------
+        others
+            Arrays by index on the other side, of which the first is a factor: tasks get it
+            as `fastemf.kernels.sweep.padded` makes it.
+        own
+            Arrays by row: tasks get the block's part.
+        args
+            Small things.
+        n_threads
+            Threads of a task in this process.
+        """
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """``terms(values, weights, *args)`` of every stretch, added up in order."""
+
+
+class Readable(ABC):
+    """A side whose entries this process reads itself."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Each block's first group and its entries, which are gone when the next is asked for."""
+
+    @abstractmethod
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """All values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
+
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Block after block; see `Grouped`."""
+        wide = padded(others[0])
+        for first, block in self.blocks():
+            rows = slice(first, first + block.indptr.size - 1)
+            parts = (array[rows] for array in own)
+            yield rows, task(block, wide, *others[1:], *parts, *args, n_threads)
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """Stretch after stretch; see `Grouped`."""
+        total: NDArray[np.float64] = np.zeros(())
+        for values, v in self.stretches():
+            total = total + terms(values, v, *args)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Side(Readable):
+    """Entries grouped by row (or, for the other side, by column).
+
+    Attributes
+    ----------
+    indptr : int64 array, length groups + 1
+    indices : int32 or int64 array, the index on the other side
+    values : float32 or float64 array
+    weights : array of the same dtype, empty where every weight is one
+    mass : float64 array, summed weight of each group (its count without weights)
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any]
+    mass: NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(self.values.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.values.dtype
+
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Everything at once."""
+        yield 0, self
+
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """All values and weights in order, a cacheful at a time."""
+        for part in parts(self.size):
+            yield self.values[part], self.weights[part]
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """The group of each entry."""
+        groups = np.arange(self.indptr.size - 1, dtype=self.indices.dtype)
+        return np.repeat(groups, np.diff(self.indptr))
+
+
+class Source:
+    """Observed entries of an (m, n) matrix, wherever they are kept.
+
+    Of a table with the labels of its rows and columns, in index order. Sums go over
+    stretches of one length in one order, so every source of the same entries gives the
+    same bits.
+    """
+
+    shape: tuple[int, int]
+    by_row: Grouped
+    by_col: Grouped
+    row_labels: Labels | None
+    col_labels: Labels | None
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return self.by_row.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The float type everything is computed in."""
+        return self.by_row.dtype
+
+    @property
+    def mass(self) -> float:
+        """Summed weights: the number of observations where there are none."""
+        return float(np.sum(self.by_row.mass))
+
+    def digest(self) -> str:
+        """A fingerprint of the entries, the same wherever they are kept."""
+        found = hashlib.blake2b(repr((self.shape, self.dtype.str)).encode(), digest_size=16)
+        for side in (self.by_row, self.by_col):
+            found.update(np.ascontiguousarray(side.indptr).data)
+            found.update(repr(side.sums(_checksums).tolist()).encode())
+        return found.hexdigest()
+
+    def rms(self, level: float = 0.0) -> float:
+        """Root mean square of the values around a level, in float64."""
+        return float(np.sqrt(self.by_row.sums(_squares, level) / self.mass))
+
+    def expectile(self, omega: float) -> float:
+        """The values' ω-expectile, in float64."""
+        return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
+
+
+def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
+    """Of one stretch; sums of them are exact."""
+    return np.array(
+        [zlib.crc32(np.ascontiguousarray(part).data) for part in (values, weights)], float
+    )
+
+
+def _squares(values: NDArray[Any], weights: NDArray[Any], level: float) -> float:
+    squares = np.square(values.astype(np.float64) - level)
+    return float(np.sum(squares * weights if weights.size else squares))
+
+
+@dataclass(frozen=True, eq=False)
+class Observations(Source):
+    """All observed entries of an (m, n) matrix in memory, by row and by column."""
+
+    shape: tuple[int, int]
+    by_row: Side
+    by_col: Side
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
+
+    def astype(self, dtype: np.dtype[Any]) -> Observations:
+        """The same observations in another float type."""
+        if dtype == self.dtype:
+            return self
+        row, col = (
+            replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
+            for side in (self.by_row, self.by_col)
+        )
+        return replace(self, by_row=row, by_col=col)
+
+    def subset(self, mask: NDArray[np.bool_]) -> Observations:
+        """The observations where `mask`, in the order of ``by_row``, is true.
+
+        Same shape, types, weights and order: the same bits as observing those entries alone.
+        """
+        if mask.shape != (self.size,) or not mask.any():
+            raise ValueError(
+                f"mask must keep at least one of the {self.size} observations, one bool each"
+            )
+        row, col = self.by_row, self.by_col
+        # Entries of one cell are in the same order on both sides, so sorting each side by
+        # column, then row, lays one beside the other.
+        on_row = np.argsort(row.indices, kind="stable")
+        on_col = np.lexsort((col.indices, col.keys))
+        of_col = np.empty_like(mask)
+        of_col[on_col] = mask[on_row]
+        return replace(self, by_row=_kept(row, mask), by_col=_kept(col, of_col))
+
+
+def observe(
+    R: Any,
+    *,
+    weights: Any = None,
+    shape: Any = None,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
+    labels: tables.Sides | None = None,
+    n_threads: int = 1,
+) -> Observations:
+    """Group the observed entries of `R` by row and by column, in linear time.
+
+    The row side of a CSR matrix (the column side of a CSC one) holds the matrix's
+    own arrays where their types allow it: nobody writes to them.
+
+    Parameters
+    ----------
+    R
+        A scipy sparse matrix or array of any format, a dense array with NaN for
+        missing, a masked array, a tuple ``(rows, cols, values)``, a table, the path of a
+        file with one of these, or an `Observations` (returned as it is).
+    weights
+        Positive weight of each observation in the form of `R`: for triplets and
+        for CSR, CSC and COO one number per stored entry; for any sparse `R` a
+        sparse matrix with the same stored entries; for a dense `R` an array of
+        its shape; for a table the name of a column, or one number per line.
+    shape
+        Rows and columns, for triplets; the default is the largest index + 1.
+    rows, cols, values
+        Names of a table's columns. A pandas table without them is a matrix with labels.
+    labels
+        Of an earlier fit, for rows and for columns: a table or triplets are placed by them,
+        and a label that is not among them is an error; None for a side whose labels are new.
+    n_threads
+        Threads; the result does not depend on it.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        With the parameter, the rule and the value received; a value that is not
+        finite is named by its row and column.
+    """
+    if isinstance(R, Source) and not isinstance(R, Observations):
+        raise TypeError(
+            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete "
+            "reads it block by block"
+        )
+    names = (rows, cols, values)
+    where: Where = tables.table_row
+    if table_files.is_source(R):
+        numbers = [values] + ([weights] if isinstance(weights, str) else [])
+        sides = zip((rows, cols), labels or (), strict=False)
+        texts = [name for name, side in sides if side is not None and side.kind == "str"]
+        R, where = table_files.read(R, [rows, cols], numbers, texts)
+    if tables.is_table(R):
+        if shape is not None:
+            raise ValueError(f"shape is for triplets; a table has that of its labels, got {shape}")
+        known = labels or (None, None)
+        if tables.is_frame(R) and names == (None, None, None):
+            found = tables.from_frame(R, weights, known)
+        else:
+            found = tables.from_table(R, *names, weights, known, n_threads, where)
+        return _labelled(found, n_threads)
+    if names != (None, None, None):
+        raise ValueError(
+            f"rows, cols and values name the columns of a table, got {names} with R of type "
+            f"{type(R).__name__}"
+        )
+    if labels is not None and isinstance(R, tuple) and len(R) == 3:
+        if shape is not None:
+            raise ValueError(f"triplets of labels have the shape of the labels, got shape={shape}")
+        found = tables.from_columns(
+            R[0], R[1], np.asarray(R[2]), weights, labels, (None, None), n_threads, position
+        )
+        return _labelled(found, n_threads)
+    if isinstance(R, Observations):
+        if weights is not None:
+            raise ValueError("weights belong to the data: observations that are built have theirs")
+        check_same_shape(shape, R.shape)
+        return R
+    return _grouped_both(read_entries(R, weights, shape), n_threads)
+
+
+def _labelled(found: tables.Labelled, n_threads: int) -> Observations:
+    row_labels, col_labels, rows, cols, values, v, where = found
+    if not rows.shape == cols.shape == values.shape or values.ndim != 1:
+        raise ValueError(
+            "rows, cols and values must be one-dimensional and of equal length, got shapes "
+            f"{rows.shape}, {cols.shape} and {values.shape}"
+        )
+    shape = (len(row_labels), len(col_labels))
+    given = Entries(shape, rows, cols, values, np.empty(0), where=where)
+    entries = check_entries(given, None if v is None else flat_weights(v, values.size))
+    grouped = _grouped_both(entries, n_threads)
+    return replace(grouped, row_labels=row_labels, col_labels=col_labels)
+
+
+def _grouped_both(entries: Entries, n_threads: int) -> Observations:
+    shape, rows, cols, values, v, pointers, transposed, _ = entries
+    if pointers is None:
+        by_row = group(rows, cols, None, values, v, shape[0], n_threads)
+    else:
+        by_row = _side(pointers, cols, values, v)
+    by_col = group(cols, rows, pointers, values, v, shape[1], n_threads)
+    if transposed:
+        return Observations(shape[::-1], by_col, by_row)
+    return Observations(shape, by_row, by_col)
+
+
+def _side(
+    indptr: NDArray[np.int64], indices: NDArray[Any], values: NDArray[Any], weights: NDArray[Any]
+) -> Side:
+    side = Side(indptr, indices, values, weights, np.diff(indptr).astype(np.float64))
+    if weights.size:
+        side.mass[:] = np.bincount(side.keys, weights=weights, minlength=side.mass.size)
+    return side
+
+
+def _kept(side: Side, mask: NDArray[np.bool_]) -> Side:
+    indptr = np.zeros_like(side.indptr)
+    np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
+    weights = side.weights[mask] if side.weights.size else side.weights
+    return _side(indptr, side.indices[mask], side.values[mask], weights)
+
+
+def group(
+    keys: NDArray[Any],
+    others: NDArray[Any],
+    pointers: NDArray[np.int64] | None,
+    values: NDArray[Any],
+    weights: NDArray[Any],
+    n: int,
+    n_threads: int,
+) -> Side:
+    """Stable counting sort by key: entries stay in the given order within a key.
+
+    Each thread counts, and later places, the keys of its own run of entries; where it starts
+    within each key follows from the counts of the runs before, so the outcome is that of one
+    run. What the entries' other index is, `others` or the row `pointers` say.
+    """
+    n_runs = max(1, min(n_threads, keys.size // n))  # tables no larger than the entries
+    runs = np.arange(n_runs + 1, dtype=np.int64)
+    bounds = runs * keys.size // n_runs
+    table = np.zeros((n_runs, n), np.int64)
+    launch(COUNT, n_threads, runs, bounds, keys, table)
+    indptr = np.zeros(n + 1, np.int64)
+    np.cumsum(table.sum(axis=0), out=indptr[1:])
+    before = indptr[:-1].copy()
+    for counts in table:  # from counts to places
+        counts[:], before = before, before + counts
+    indices, b, v = np.empty_like(keys), np.empty_like(values), np.empty_like(weights)
+    given = (np.empty(0, np.int64) if pointers is None else pointers, others, values, weights)
+    launch(PLACE, n_threads, runs, bounds, keys, *given, table, indices, b, v)
+    return _side(indptr, indices, b, v)

@@ -1,0 +1,1 @@
+"""Linear measurements of a matrix: regression, restricted isometry, and the task."""

@@ -1,0 +1,49 @@
+"""Progress bars: of a fit, as a callback around the user's own, and of many fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastemf.solver.records import SweepRecord
+
+__all__ = ["counting", "reporting"]
+
+
+@contextmanager
+def reporting(
+    callback: Callable[[SweepRecord], Any] | None, max_iter: int, progress: bool
+) -> Iterator[Callable[[SweepRecord], Any]]:
+    """A callback that also moves a bar on standard error, if one is wanted."""
+
+    def silent(record: SweepRecord) -> Any:
+        return callback(record) if callback is not None else None
+
+    if not progress:
+        yield silent
+        return
+
+    from tqdm.auto import tqdm
+
+    with tqdm(total=max_iter, unit="sweep", leave=False) as bar:
+
+        def report(record: SweepRecord) -> Any:
+            bar.set_postfix_str(f"F={record.objective:.6g}", refresh=False)
+            bar.update()
+            return silent(record)
+
+        yield report
+
+
+@contextmanager
+def counting(total: int, unit: str, progress: bool) -> Iterator[Callable[[], Any]]:
+    """A function to call once for each of `total` steps; it moves a bar, if one is wanted."""
+    if not progress:
+        yield lambda: None
+        return
+
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, unit=unit, leave=False) as bar:
+        yield bar.update

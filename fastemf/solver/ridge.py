@@ -1,0 +1,166 @@
+"""How the ridge is chosen and how it moves during a fit.
+
+All three schedules answer the same questions: which `ridge` is in force, and
+is it `settled` (may the fit stop)? `begin` sees the start, `advance` every
+accepted sweep.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.solver.records import Ridge
+
+__all__ = ["AnnealedRidge", "FixedRidge", "NoiseRidge", "RidgeSchedule"]
+
+
+class RidgeSchedule(Protocol):
+    """A ridge that may move between sweeps, never within one."""
+
+    ridge: Ridge
+    settled: bool
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """Choose the first ridge from the start and its residuals' root mean square."""
+
+    def advance(self, rms: float) -> None:
+        """Choose the next ridge from an accepted sweep's residuals."""
+
+    def memory(self) -> list[float]:
+        """What decides the ridges to come, beyond the settings."""
+
+    def recall(self, memory: list[float]) -> None:
+        """Be where another schedule of these settings was."""
+
+
+def asymmetry(omega: float) -> float:
+    """4 ω (1 − ω): keeps one ridge right for all levels (a weight is about half of it)."""
+    return 4 * omega * (1 - omega)
+
+
+class FixedRidge:
+    """A number the user gave; 0 leaves the intercepts free too."""
+
+    settled = True
+
+    def __init__(self, reg: float, omega: float) -> None:
+        self.ridge = Ridge(reg, asymmetry(omega) if reg > 0 else 0.0)
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """Nothing depends on the start."""
+
+    def advance(self, rms: float) -> None:
+        """Nothing moves."""
+
+    def memory(self) -> list[float]:
+        """Nothing is remembered."""
+        return []
+
+    def recall(self, memory: list[float]) -> None:
+        """Nothing is remembered."""
+
+
+class AnnealedRidge:
+    """A ridge that falls in stages to exactly 0.
+
+    Stage s has λ = δ_s · 2ω(1 − ω) · (typical squared factor entry), times the typical
+    number of observations where the ridge is not scaled by it, so that a row's ridge is
+    about δ_s of the mean diagonal of its normal equations.
+    """
+
+    STAGES = (1e-2, 1e-3, 1e-4)
+    SWEEPS = 8
+
+    def __init__(self, omega: float, k: int, count: float) -> None:
+        self._omega = omega
+        self._k = k
+        self._count = count
+        self._unit = 0.0
+        self._sweeps = 0
+        self.ridge = Ridge(0.0, 0.0)
+        self.settled = False
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """Measure the factors once; the stages are relative to that."""
+        sizes = [np.sqrt(np.mean(np.square(F[:, : self._k], dtype=float))) for F in (X, Y)]
+        self._unit = 0.5 * asymmetry(self._omega) * float(sizes[0] * sizes[1]) * self._count
+        self._set()
+
+    def advance(self, rms: float) -> None:
+        """Count the sweep."""
+        self._sweeps += 1
+        self._set()
+
+    def memory(self) -> list[float]:
+        """The factors' size at the start, and the sweeps since."""
+        return [self._unit, float(self._sweeps)]
+
+    def recall(self, memory: list[float]) -> None:
+        """Be at the same stage."""
+        self._unit, self._sweeps = memory[0], int(memory[1])
+        self._set()
+
+    def _set(self) -> None:
+        stage = self._sweeps // self.SWEEPS
+        self.settled = stage >= len(self.STAGES)
+        share = 0.0 if self.settled else self.STAGES[stage]
+        self.ridge = Ridge(share * self._unit, share * asymmetry(self._omega))
+
+
+class NoiseRidge:
+    """λ = c · RMS(r) / sqrt(1 − min(dof/p, 0.9)) · 4ω(1 − ω): as large as the noise.
+
+    The residuals, corrected for the degrees of freedom the fit has spent, say
+    how noisy the data are; noiseless data drive λ to 0 and are recovered exactly.
+    The intercepts' ridge, worth one observation, falls to 0 with it once the
+    residuals are small against the data.
+    """
+
+    FROZEN_BELOW = 0.01  # relative change of λ after a sweep
+    SMALL = 0.1  # residuals over the data's spread
+
+    def __init__(
+        self,
+        factor: float,
+        omega: float,
+        *,
+        dof: float,
+        mass: float,
+        spread: float,
+        rounding: float,
+    ) -> None:
+        spent = min(dof / mass, 0.9)
+        self._per_rms = factor * asymmetry(omega) / float(np.sqrt(1 - spent))
+        self._spread = spread
+        self._rounding = rounding
+        self._intercepts = asymmetry(omega)
+        self.ridge = Ridge(0.0, self._intercepts)
+        self.settled = False
+
+    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+        """A rescaled spectral start may overshoot the data themselves."""
+        self._set(min(rms, self._spread))
+
+    def advance(self, rms: float) -> None:
+        """Follow the residuals until they hardly move, then freeze."""
+        if self.settled:
+            return
+        before = self.ridge.factors
+        self._set(rms)
+        moved = abs(self.ridge.factors - before)
+        self.settled = moved <= self.FROZEN_BELOW * before or rms <= self._rounding
+
+    def memory(self) -> list[float]:
+        """The ridge, and whether it is frozen."""
+        return [*self.ridge, float(self.settled)]
+
+    def recall(self, memory: list[float]) -> None:
+        """Follow on from the same ridge."""
+        self.ridge, self.settled = Ridge(memory[0], memory[1]), bool(memory[2])
+
+    def _set(self, rms: float) -> None:
+        noisy = min(1.0, rms / (self.SMALL * self._spread)) if self._spread > 0 else 1.0
+        self.ridge = Ridge(self._per_rms * rms, self._intercepts * noisy)

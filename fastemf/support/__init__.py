@@ -1,0 +1,1 @@
+"""Checks of parameters, warnings and atomic files: what every room needs."""
