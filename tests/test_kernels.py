@@ -14,23 +14,33 @@ from hypothesis import strategies as st
 from oracle import row_gradient, row_objective, row_qp
 from strategies import levels, row_problems
 
-from fastemf.kernels import sweep as kernels
+from fastemf.kernels import problem as kernels
+from fastemf.kernels import row
+from fastemf.kernels.sweep import sweep_rows
+from fastemf.kernels.width import VECTOR_BYTES, padded  # noqa: F401
 from fastemf.loss import sign_weights
 
 
 def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64, steps=0):
-    """One row through the parallel entry; returns x, its stats and its status."""
+    """One row through a sweep; returns x, its stats and its status."""
     d, k = B.shape
     out = np.empty((1, k), dtype)
     stats, status = np.zeros((1, kernels.N_STATS)), np.zeros(1, np.int8)
     start = np.zeros((1, k), dtype) if start is None else np.array(start, dtype).reshape(1, k)
     limits = np.finfo(dtype)
-    kernels.sweep_rows(
-        np.array([0, 1]), np.array([0, d]), np.arange(d, dtype=np.int32),
-        np.ascontiguousarray(b, dtype), np.empty(0, dtype) if v is None else v.astype(dtype),
-        kernels.padded(B.astype(dtype)), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
-        kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny)),
-        kernels.MAX_NEWTON, steps, start, out, stats, status,
+    v = np.empty(0, dtype) if v is None else v.astype(dtype)
+    sweep_rows(
+        np.array([0, 1]),
+        kernels.Rows(
+            np.array([0, d]), np.arange(d, dtype=np.int32), np.ascontiguousarray(b, dtype), v
+        ),
+        kernels.Problem(
+            padded(B.astype(dtype)), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
+            float(dtype(omega)), float(dtype(1 - omega)), float(limits.eps), float(limits.tiny),
+            kernels.MAX_NEWTON, steps, start,
+        ),
+        kernels.Reports(out, stats, status),
+        n_threads=1,
     )  # fmt: skip
     return out[0], stats[0], int(status[0])
 
@@ -200,7 +210,7 @@ def test_an_overflow_is_a_status():
 
 def test_the_sign_rule_is_the_specifications():
     r = np.array([-1.0, -0.0, 0.0, 1e-300, -1e-300])
-    ours = [kernels.sign_weight(value, 0.1, 0.9) for value in r]
+    ours = [row.sign_weight(value, 0.1, 0.9) for value in r]
     np.testing.assert_array_equal(ours, sign_weights(r, 0.1))
     assert ours[2] == 0.1
 
@@ -238,7 +248,7 @@ features = llvm.get_host_cpu_features
 llvm.get_host_cpu_features = dict  # as if there were no wide registers
 import test_kernels as t
 llvm.get_host_cpu_features = features
-assert t.kernels.VECTOR_BYTES == 32
+assert t.VECTOR_BYTES == 32
 for case in t.qp_cases(100):
     B, b, omega, ridge, v = case
     x, _, status = t.solve(B, b, omega, ridge, v)

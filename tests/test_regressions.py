@@ -11,7 +11,7 @@ from test_kernels import solve
 from threadpoolctl import threadpool_info
 
 import fastemf
-from fastemf.kernels import sweep as kernels
+from fastemf.kernels import problem as kernels
 from fastemf.kernels.threads import single_threaded_blas
 
 pytestmark = [

@@ -15,7 +15,7 @@ import pytest
 
 import fastemf
 from fastemf import store
-from fastemf.kernels import sweep as kernels
+from fastemf.kernels.width import padded
 from fastemf.observations.memory import observe
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
 from fastemf.solver.half_sweep import half_sweep, joined
@@ -253,7 +253,7 @@ def test_a_half_sweep_can_be_done_in_pieces_anywhere(folder):
     pieces = Solved.empty(M, 3, start.dtype)
     for first, last in reversed(list(pairwise([0, 1, 9, 10, M]))):
         address = (str(path), 0, first, last)
-        rest = (kernels.padded(other), offset, start[first:last], ridge[first:last], problem)
+        rest = (padded(other), offset, start[first:last], ridge[first:last], problem)
         solved = pickle.loads(solve_elsewhere(pickle.dumps((address, *rest))))
         pieces.put(slice(first, last), Solved(*solved))
     found = joined(pieces, "row")
@@ -300,7 +300,7 @@ def test_more_entries_than_32_bits_count(tmp_path):
     small = observe((np.repeat([0, 2], [7, 9]), tail[0], tail[1]), shape=(3, 50))
     start, other = np.ones((3, 4), np.float32), rng.standard_normal((50, 4)).astype(np.float32)
     solve = partial(
-        solve_block, other=kernels.padded(other), offset=np.empty(0, np.float32), start=start,
+        solve_block, other=padded(other), offset=np.empty(0, np.float32), start=start,
         ridge=np.full(3, 0.1), problem=RowProblem(0.3, 4, 0.0), n_threads=1,
     )  # fmt: skip
     for found, expected in zip(solve(block), solve(small.by_row), strict=True):

@@ -6,29 +6,61 @@ import numba
 import numpy as np
 import pytest
 
-from fastemf.kernels import sweep as kernels
+from fastemf.kernels import batch as batches
+from fastemf.kernels import row, vectors
+from fastemf.kernels.compilation import INTERPRETED
+from fastemf.kernels.frames import Plan, Unset, code_of, pack, type_of
+from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, Sweep
+from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
 
 
 def lanes_of(dtype):
-    return kernels.VECTOR_BYTES // np.dtype(dtype).itemsize
+    return VECTOR_BYTES // np.dtype(dtype).itemsize
 
 
-def aligned(array):
-    out = kernels._aligned(*array.shape, array)
-    out[:] = array
-    return out
+def run(unit, *args):
+    """Call a unit on its own, its last arguments being frames."""
+    numbers = [arg for arg in args if not hasattr(arg, "_fields")]
+    frames = [arg for arg in args if hasattr(arg, "_fields")]
+    if INTERPRETED:
+        unit.function(*numbers, *frames)
+        return
+    packed = [pack(frame) for frame in frames]
+    unit.ctypes(*(p.type for p in packed))(*numbers, *(p.address for p in packed))
 
 
-@numba.njit
-def compiled_gram_add(*args):
-    kernels._gram_add(*args)
+def a_batch(dtype, q, size, **arrays):
+    """A batch whose arrays are those given, else small."""
+    lanes = lanes_of(dtype)
+    none = {name: np.zeros((1, lanes), dtype) for name in Batch._fields}
+    for name in ("v", "r", "s", "w", "change", "largest"):
+        none[name] = np.zeros(lanes, dtype)
+    for name in ("f", "noise", "predicted", "share"):
+        none[name] = np.zeros(size)
+    for name in ("length", "at", "home", "active", "members", "begin"):
+        none[name] = np.zeros(size, np.int64)
+    none |= {"project": np.zeros(size, np.bool_), "afresh": np.zeros(size, np.bool_)}
+    none |= {"picked": np.zeros(q, np.bool_), "size": size, "spare": 0, "chunk": 0}
+    none["tall"] = -(-q // TILE_ROWS) * TILE_ROWS
+    return Batch(**(none | arrays))
 
 
-@numba.njit
-def compiled_directions(*args):
-    kernels._batch_directions(*args)
+def a_sweep(dtype, other, batch, units=()):
+    """A sweep without rows, for units that ask for no more than limits and indices."""
+    limits = np.finfo(dtype)
+    none, index = np.zeros(0, dtype), np.zeros(1, np.int64)
+    problem = Problem(
+        other, none, np.zeros(0), 0.0, 0, 0.5, 0.5, float(limits.eps), float(limits.tiny), 0, 0,
+        np.zeros((0, 1), dtype),
+    )  # fmt: skip
+    rows = Rows(index, np.zeros(3, np.int32), none, none)
+    reports = Reports(np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8))
+    plan = Plan(index, index, 0, Unset(type_of(batch), Batch, {}))
+    sweep = Sweep(rows, problem, reports, code_of(Code, {}), plan)
+    code = code_of(Code, dict(units), type_of(sweep), type_of(batch))
+    return sweep._replace(code=code)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -38,16 +70,19 @@ def test_gram_matrix_and_gradient_are_sums_over_observations(dtype, q, keep):
     rng = np.random.default_rng(q)
     lanes, count, home, at, batch_row = lanes_of(dtype), 21, 3, 5, 1
     wide = -(-q // lanes) * lanes
-    tall = -(-q // kernels.TILE_ROWS) * kernels.TILE_ROWS
+    tall = -(-q // TILE_ROWS) * TILE_ROWS
     source = np.zeros((count + home, wide), dtype)
     source[:, :q] = rng.standard_normal((count + home, q))
     w, r = (rng.standard_normal(count + at).astype(dtype) for _ in range(2))
     gram, g = rng.standard_normal((2 * tall, wide)).astype(dtype), np.zeros((2, wide), dtype)
     g[:, :q] = rng.standard_normal((2, q))
     before, g_before = gram.astype(np.float64), g.astype(np.float64)
-    indices, top = np.zeros(3, np.int32), batch_row * tall
-    args = (source, home, w, r, at, count, keep, q, gram, top, g, batch_row, indices, 1, source)
-    compiled_gram_add(*args)
+    top = batch_row * tall
+    batch = a_batch(
+        dtype, q, 2, rows=source, w=w, r=r, gram=gram, g=g, ridge=np.zeros((2, q), dtype)
+    )
+    sweep = a_sweep(dtype, source, batch)
+    run(row.add_products, batch_row, home, at, count, int(keep), 1, 0, sweep, batch)
     B = source[home:].astype(np.float64)
     expected = (B.T * w[at:]) @ B
     slope = B.T @ (w[at:].astype(np.float64) * r[at:])
@@ -79,8 +114,8 @@ def test_rows_are_gathered_and_multiplied(dtype, index):
 
     @numba.njit
     def call(rows, x, out, again, indices, first, last, other):
-        kernels._gather_dots(rows, 2, x, 1, out, 1, indices, first, last, other)
-        kernels._dots(rows, 2, x, 1, again, 1)
+        vectors.gather_dots(rows, 2, x, 1, out, 1, indices, first, last, other)
+        vectors.dots(rows, 2, x, 1, again, 1)
 
     first, last = lanes + 1, lanes + 4  # three of them, then the last again and again
     call(rows, x, out, again, indices, first, last, other)
@@ -100,8 +135,8 @@ def test_values_are_fetched_with_zeros_behind(dtype, count):
 
     @numba.njit
     def call(out, ones, count, source):
-        kernels._fetch(out, 2, count, source, 3)
-        kernels._fetch_ones(ones, 2, count)
+        vectors.fetch(out, 2, count, source, 3)
+        vectors.fetch_ones(ones, 2, count)
 
     call(out, ones, count, source)
     whole = -(-count // lanes) * lanes
@@ -125,8 +160,8 @@ def test_residuals_trials_and_moves(dtype):
 
     @numba.njit
     def call(v, r, s, w, at, n, upper, lower, step):
-        squares = kernels._residuals(v, r, s, w, at, n, upper, lower)
-        return squares, kernels._trial(v, r, s, at, n, step)
+        squares = vectors.residuals(v, r, s, w, at, n, upper, lower)
+        return squares, vectors.trial(v, r, s, at, n, step)
 
     squares, trial = call(v, r, s, w, at, n, upper, lower, step)
     after = (given - s)[part]
@@ -144,7 +179,7 @@ def test_residuals_trials_and_moves(dtype):
 
     @numba.njit
     def move(v, r, s, at, upper, lower):
-        return kernels._move(v, r, s, at, upper, lower)
+        return vectors.move(v, r, s, at, upper, lower)
 
     change = s.copy()
     bits = move(v, r, s, at, upper, lower)
@@ -163,8 +198,8 @@ def test_a_batch_is_factored_and_solved_lane_by_lane(dtype, q):
     rng = np.random.default_rng(q)
     lanes = lanes_of(dtype)
     wide = -(-q // lanes) * lanes
-    tall = -(-q // kernels.TILE_ROWS) * kernels.TILE_ROWS
-    n, size = -(-q // kernels.PANEL) * kernels.PANEL, lanes + 3
+    tall = -(-q // TILE_ROWS) * TILE_ROWS
+    n, size = -(-q // PANEL) * PANEL, lanes + 3
     limits = np.finfo(dtype)
     gram, ridge = np.zeros((size, tall, wide)), rng.uniform(0.5, 1, (size, q))
     for member in range(size):
@@ -181,20 +216,20 @@ def test_a_batch_is_factored_and_solved_lane_by_lane(dtype, q):
         triangle += wide - b // lanes * lanes
 
     def scratch(*shape):
-        return aligned(np.zeros(shape, dtype))
+        return np.zeros(shape, dtype)
 
     x, p = scratch(size, wide), scratch(size, wide)
     predicted, share = np.full((2, size), -1.0)
-    kept = scratch(1, lanes)
-    compiled_directions(
-        members, np.full(size, 2 * q + 3),
-        kernels.Level(dtype(0.5), dtype(0.5), float(limits.eps), float(limits.tiny)),
-        aligned(gram.reshape(-1, wide).astype(dtype)), tall, ridge.astype(dtype),
-        np.zeros(lanes, dtype), scratch(1, lanes), begin, scratch(triangle, lanes),
-        scratch(n, lanes), scratch(n, lanes), kept, scratch(wide, lanes), np.zeros(size, np.bool_),
-        scratch(q, q), scratch(q + 2, q), np.zeros(q, np.bool_), x, aligned(g.astype(dtype)), p,
-        predicted, share,
+    batch = a_batch(
+        dtype, q, size, members=members, length=np.full(size, 2 * q + 3), x=x, p=p,
+        gram=gram.reshape(-1, wide).astype(dtype), ridge=ridge.astype(dtype), g=g.astype(dtype),
+        begin=begin, U=scratch(triangle, lanes), z=scratch(wide, lanes),
+        diagonal=scratch(n, lanes), inverse=scratch(n, lanes), floor=scratch(1, lanes),
+        kept=scratch(1, lanes), L=scratch(q, q), M=scratch(q + 2, q),
+        predicted=predicted, share=share,
     )  # fmt: skip
+    units = {"minimum_norm": batches.minimum_norm}
+    run(batches.directions, a_sweep(dtype, x, batch, units), batch)
     for member in range(size):
         if member not in members:
             assert predicted[member] == share[member] == -1

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fastemf.cluster.workers import Cluster
 from fastemf.inputs.entries import PART
 from fastemf.inputs.labels import Labels
-from fastemf.kernels.sweep import padded
 from fastemf.kernels.threads import balanced
+from fastemf.kernels.width import padded
 from fastemf.observations.memory import Side, Source
 
 if TYPE_CHECKING:

@@ -1,36 +1,69 @@
-"""Compiled passes over single entries: grouping, predictions. One cache unit."""
+"""Passes over single entries: grouping them by key, and predictions."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
-from numba import prange
+from numpy.typing import NDArray
 
-from fastemf.kernels.compilation import kernel
+from fastemf.kernels.compilation import unit
+
+__all__ = ["Cells", "Counting", "Placing", "count_keys", "place_entries", "predict_cells"]
 
 
-@kernel()
-def _runs_count(first, last, bounds, keys, table):
+class Counting(NamedTuple):
+    """Keys of entries, counted in runs: run b is entries bounds[b] … bounds[b + 1] − 1."""
+
+    bounds: NDArray[np.int64]
+    keys: NDArray[Any]
+    table: NDArray[np.int64]  # by run and key
+
+
+@unit()
+def count_keys(first, last, counting):
+    """Add the entries of each key to table[run, key], for some runs."""
+    bounds, keys, table = counting.bounds, counting.keys, counting.table
     for run in range(first, last):
         for e in range(bounds[run], bounds[run + 1]):
             table[run, keys[e]] += 1
 
 
-@kernel(parallel=True)
-def count_keys(runs, bounds, keys, table):
-    """table[run, key] += entries of that key among those from bounds[run] to bounds[run + 1]."""
-    for b in prange(runs.size - 1):
-        _runs_count(runs[b], runs[b + 1], bounds, keys, table)
+class Placing(NamedTuple):
+    """Entries in runs, and where to put them by key.
+
+    The index to keep is `others`, or, where there are `pointers`, the row they put the entry in.
+    """
+
+    bounds: NDArray[np.int64]
+    keys: NDArray[Any]
+    pointers: NDArray[np.int64]
+    others: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any]
+    table: NDArray[np.int64]  # where each run starts within each key
+    out_others: NDArray[Any]
+    out_values: NDArray[Any]
+    out_weights: NDArray[Any]
 
 
-@kernel()
-def _runs_place(
-    first, last, bounds, keys, pointers, others, values, weights, table,
-    out_others, out_values, out_weights,
-):  # fmt: skip
+@unit()
+def place_entries(first, last, placing):
+    """Copy each entry of some runs to the next place of its key."""
+    bounds, keys, pointers = placing.bounds, placing.keys, placing.pointers
+    others, values, weights = placing.others, placing.values, placing.weights
+    table, out_others = placing.table, placing.out_others
+    out_values, out_weights = placing.out_values, placing.out_weights
     for run in range(first, last):
         row = 0
-        if pointers.size:
-            row = np.searchsorted(pointers, bounds[run], side="right") - 1
+        if pointers.size:  # the last row that begins at the run's first entry or before
+            above = pointers.size
+            while above - row > 1:
+                middle = (row + above) // 2
+                if pointers[middle] <= bounds[run]:
+                    row = middle
+                else:
+                    above = middle
         for e in range(bounds[run], bounds[run + 1]):
             at = table[run, keys[e]]
             table[run, keys[e]] = at + 1
@@ -45,24 +78,23 @@ def _runs_place(
                 out_weights[at] = weights[e]
 
 
-@kernel(parallel=True)
-def place_entries(
-    runs, bounds, keys, pointers, others, values, weights, table,
-    out_others, out_values, out_weights,
-):  # fmt: skip
-    """Copy each entry to the next place of its key; table[run, key] says where a run starts.
+class Cells(NamedTuple):
+    """Cells of a low-rank model and what it predicts there; both offsets may be empty."""
 
-    The index to keep is `others`, or, where there are `pointers`, the row they put the entry in.
-    """
-    for b in prange(runs.size - 1):
-        _runs_place(
-            runs[b], runs[b + 1], bounds, keys, pointers, others, values, weights, table,
-            out_others, out_values, out_weights,
-        )  # fmt: skip
+    rows: NDArray[np.integer]
+    cols: NDArray[np.integer]
+    X: NDArray[Any]
+    Y: NDArray[Any]
+    row_offset: NDArray[Any]
+    col_offset: NDArray[Any]
+    out: NDArray[Any]
 
 
-@kernel()
-def _pairs_predict(first, last, rows, cols, X, Y, row_offset, col_offset, out):
+@unit()
+def predict_cells(first, last, cells):
+    """Predict some cells: out[e] = row_offset + col_offset + x_row · y_col."""
+    rows, cols, X, Y, out = cells.rows, cells.cols, cells.X, cells.Y, cells.out
+    row_offset, col_offset = cells.row_offset, cells.col_offset
     for e in range(first, last):
         i, j = rows[e], cols[e]
         total = X.dtype.type(0)
@@ -71,16 +103,3 @@ def _pairs_predict(first, last, rows, cols, X, Y, row_offset, col_offset, out):
         if row_offset.size:
             total += row_offset[i] + col_offset[j]
         out[e] = total
-
-
-@kernel(parallel=True)
-def predict_pairs(blocks, rows, cols, X, Y, row_offset, col_offset, out):
-    """out[e] = row_offset + col_offset + x_row · y_col; both offsets may be empty."""
-    for b in prange(blocks.size - 1):
-        _pairs_predict(blocks[b], blocks[b + 1], rows, cols, X, Y, row_offset, col_offset, out)
-
-
-# (parallel, serial) pairs for threads.launch
-COUNT = (count_keys, _runs_count)
-PLACE = (place_entries, _runs_place)
-PREDICT_PAIRS = (predict_pairs, _pairs_predict)

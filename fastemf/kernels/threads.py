@@ -22,6 +22,8 @@ from numba.np.ufunc import parallel
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from fastemf.kernels.compilation import INTERPRETED, Unit, loop
+from fastemf.kernels.frames import Frame, invoke, pack
 from fastemf.support.validation import check_integer
 
 _lock = threading.Lock()
@@ -53,24 +55,35 @@ def count_threads(n_jobs: Any) -> int:
     return min(jobs, available) if jobs > 0 else max(1, available + 1 + jobs)
 
 
-def launch(kernels: tuple[Any, Any], n_threads: int, blocks: NDArray[np.int64], *args: Any) -> None:
-    """Run ``parallel(blocks, *args)``, or ``serial(first, last, *args)`` where threads would die.
+@loop
+def _in_parallel(address, frame, blocks):
+    for b in numba.prange(blocks.size - 1):
+        invoke(address, blocks[b], blocks[b + 1], frame)
 
-    `kernels` is the pair (parallel, serial): the parallel one does nothing but
-    call the serial one on each block, so both give the same bits.
+
+def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) -> None:
+    """Run ``unit(blocks[b], blocks[b + 1], frame)`` for all b, in parallel where that is safe.
+
+    Either way it is the same machine code that runs, so the bits are the same.
     """
     global _launched
-    in_parallel, serial = kernels
-    if _serial:
-        for first, last in pairwise(blocks):
-            serial(first, last, *args)
+    if INTERPRETED:
+        for first, last in pairwise(blocks.tolist()):
+            unit.function(first, last, frame)
         return
+    packed = pack(frame)
+    if _serial or n_threads == 1 or blocks.size <= 2:
+        call = unit.ctypes(packed.type)
+        for first, last in pairwise(blocks.tolist()):
+            call(first, last, packed.address)
+        return
+    address = unit.address(packed.type)
     with _lock:
         _launched = True
         before = numba.get_num_threads()
         numba.set_num_threads(n_threads)
         try:
-            in_parallel(blocks, *args)
+            _in_parallel(address, packed.address, blocks)
         finally:
             numba.set_num_threads(before)
 

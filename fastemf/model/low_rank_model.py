@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.inputs.tables import is_table, select
-from fastemf.kernels.entries import PREDICT_PAIRS
+from fastemf.kernels.entries import Cells, predict_cells
 from fastemf.kernels.threads import count_threads, launch
 from fastemf.operators import as_operator
 from fastemf.solver.records import SweepRecord
@@ -152,8 +152,8 @@ class LowRankModel:
         out = np.empty(i.size, self.X.dtype)
         blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
         a, c = self._offsets()
-        X, Y = (np.require(factor, requirements="W") for factor in (self.X, self.Y))
-        launch(PREDICT_PAIRS, count_threads(-1), blocks, i, j, X, Y, a, c, out)
+        cells = Cells(i, j, self.X, self.Y, a, c, out)
+        launch(predict_cells, count_threads(-1), blocks, cells)
         return out.reshape(shape)
 
     def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:

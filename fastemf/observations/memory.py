@@ -28,9 +28,9 @@ from fastemf.inputs.entries import (
     read_entries,
 )
 from fastemf.inputs.labels import Labels
-from fastemf.kernels.entries import COUNT, PLACE
-from fastemf.kernels.sweep import padded
+from fastemf.kernels.entries import Counting, Placing, count_keys, place_entries
 from fastemf.kernels.threads import launch
+from fastemf.kernels.width import padded
 from fastemf.loss import expectile_from_sums, expectile_terms
 
 __all__ = ["Grouped", "Observations", "Readable", "Side", "Source", "group", "observe"]
@@ -69,7 +69,7 @@ class Grouped(Protocol):
         ----------
         others
             Arrays by index on the other side, of which the first is a factor: tasks get it
-            as `fastemf.kernels.sweep.padded` makes it.
+            as `fastemf.kernels.width.padded` makes it.
         own
             Arrays by row: tasks get the block's part.
         args
@@ -403,7 +403,7 @@ def group(
     runs = np.arange(n_runs + 1, dtype=np.int64)
     bounds = runs * keys.size // n_runs
     table = np.zeros((n_runs, n), np.int64)
-    launch(COUNT, n_threads, runs, bounds, keys, table)
+    launch(count_keys, n_threads, runs, Counting(bounds, keys, table))
     indptr = np.zeros(n + 1, np.int64)
     np.cumsum(table.sum(axis=0), out=indptr[1:])
     before = indptr[:-1].copy()
@@ -411,5 +411,5 @@ def group(
         counts[:], before = before, before + counts
     indices, b, v = np.empty_like(keys), np.empty_like(values), np.empty_like(weights)
     given = (np.empty(0, np.int64) if pointers is None else pointers, others, values, weights)
-    launch(PLACE, n_threads, runs, bounds, keys, *given, table, indices, b, v)
+    launch(place_entries, n_threads, runs, Placing(bounds, keys, *given, table, indices, b, v))
     return _side(indptr, indices, b, v)

@@ -18,7 +18,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from fastemf.kernels import operators as kernels
+from fastemf.kernels import measurements as kernels
+from fastemf.kernels.compilation import Unit
 from fastemf.kernels.threads import count_threads, launch, single_threaded_blas
 from fastemf.support.validation import check_dtype, check_indices, check_integer, check_shape
 
@@ -200,12 +201,13 @@ class _Operator(ABC):
 class _Complete(_Operator):
     """Operators whose A_i have every entry, stored or drawn."""
 
-    _source: kernels.Source
+    _source: kernels.Drawing
 
     def _forward(self, X: NDArray[Any], Y: NDArray[Any], n_threads: int) -> NDArray[Any]:
         out = np.empty(self.shape[0])
         Yt = np.ascontiguousarray(Y.T)
-        self._launch(kernels.FORWARD, self.shape[0], n_threads, self._source, X, Yt, out)
+        task = kernels.Forward(self._source, X, Yt, out)
+        self._launch(kernels.forward, self.shape[0], n_threads, task)
         return out
 
     def _adjoint_times(
@@ -215,10 +217,8 @@ class _Complete(_Operator):
         chunks = _chunks(p)
         out = np.empty((chunks.size - 1, (m, n)[side], factor.shape[1]))
         transposed = np.ascontiguousarray(factor.T)
-        self._launch(
-            kernels.ADJOINT, chunks.size - 1, n_threads,
-            chunks, self._source, b, transposed, side, m, n, out,
-        )  # fmt: skip
+        task = kernels.Adjoint(self._source, chunks, b, transposed, side, m, n, out)
+        self._launch(kernels.adjoint, chunks.size - 1, n_threads, task)
         return np.asarray(out.sum(axis=0))
 
     def _design(
@@ -227,13 +227,11 @@ class _Complete(_Operator):
         _, m, n = self.shape
         out = np.empty((which.size, (m, n)[side] * factor.shape[1]), self.dtype)
         transposed = np.ascontiguousarray(factor.T)
-        self._launch(
-            kernels.DESIGN, which.size, n_threads,
-            self._source, which, transposed, side, m, n, out,
-        )  # fmt: skip
+        task = kernels.Design(self._source, which, transposed, side, m, n, out)
+        self._launch(kernels.design, which.size, n_threads, task)
         return out
 
-    def _launch(self, pair: tuple[Any, Any], size: int, n_threads: int, *args: Any) -> None:
+    def _launch(self, unit: Unit, size: int, n_threads: int, task: Any) -> None:
         # Without the JIT, words that wrap around are NumPy scalars, which would warn.
         with np.errstate(over="ignore"):
             entries = float(np.prod(self.shape, dtype=float))
@@ -242,7 +240,7 @@ class _Complete(_Operator):
             cuts = _even(size, launches)
             for first, last in pairwise(cuts):
                 blocks = first + _even(last - first, BLOCKS_PER_THREAD * n_threads)
-                launch(pair, n_threads, blocks, *args)
+                launch(unit, n_threads, blocks, task)
 
 
 class _Drawn(_Complete):
@@ -259,8 +257,8 @@ class _Drawn(_Complete):
             raise ValueError(f"seed must be below 2**64, got {seed}")
         self.shape = (p, m, n)
         self.dtype = np.dtype(np.float64)
-        low, high = np.uint64(self.seed & 0xFFFFFFFF), np.uint64(self.seed >> 32)
-        self._source = kernels.Source(kind, low, high, 1.0 / sqrt(p), np.empty((0, 0, 0)))
+        low, high = self.seed & 0xFFFFFFFF, self.seed >> 32
+        self._source = kernels.Drawing(kind, low, high, 1.0 / sqrt(p), np.empty((0, 0, 0)))
 
 
 class Gaussian(_Drawn):
@@ -269,7 +267,7 @@ class Gaussian(_Drawn):
     With that variance E ‖A(M)‖² = ‖M‖². Entry (r, c) of A_i is a pure function
     of (seed, i, r, c), by Philox4x32-10 and Box and Muller's transform: it does not
     depend on blocks, threads, processes, machines or the order of access
-    (`fastemf.kernels.operators` has the details).
+    (`fastemf.kernels.random_entries` has the details).
 
     Parameters
     ----------
@@ -354,8 +352,7 @@ class Dense(_Complete):
                     f"A must be finite, got {matrix[r, c]} at ({r}, {c}) of measurement {i}"
                 )
         self.shape = stored.shape
-        zero = np.uint64(0)
-        self._source = kernels.Source(kernels.STORED, zero, zero, 1.0, stored)
+        self._source = kernels.Drawing(kernels.STORED, 0, 0, 1.0, stored)
 
 
 class Sparse(_Operator):
@@ -398,14 +395,12 @@ class Sparse(_Operator):
         self._indptr = np.require(indptr, np.int64, ["C", "W"])
         self._cells = np.require(cells, np.int64, ["C", "W"])
         self._values = np.require(values, self.dtype, ["C", "W"])
+        self._listing = kernels.Listing(self._indptr, self._cells, self._values)
 
     def _forward(self, X: NDArray[Any], Y: NDArray[Any], n_threads: int) -> NDArray[Any]:
         out = np.empty(self.shape[0])
         blocks = _even(out.size, BLOCKS_PER_THREAD * n_threads)
-        launch(
-            kernels.SPARSE_FORWARD, n_threads, blocks,
-            self._indptr, self._cells, self._values, X, Y, out,
-        )  # fmt: skip
+        launch(kernels.sparse_forward, n_threads, blocks, kernels.Forward(self._listing, X, Y, out))
         return out
 
     def _adjoint_times(
@@ -415,10 +410,8 @@ class Sparse(_Operator):
         chunks = _chunks(p)
         out = np.empty((chunks.size - 1, (m, n)[side], factor.shape[1]))
         blocks = _even(chunks.size - 1, BLOCKS_PER_THREAD * n_threads)
-        launch(
-            kernels.SPARSE_ADJOINT, n_threads, blocks,
-            chunks, self._indptr, self._cells, self._values, b, factor, side, n, out,
-        )  # fmt: skip
+        task = kernels.Adjoint(self._listing, chunks, b, factor, side, m, n, out)
+        launch(kernels.sparse_adjoint, n_threads, blocks, task)
         return np.asarray(out.sum(axis=0))
 
     def _design(
@@ -426,10 +419,9 @@ class Sparse(_Operator):
     ) -> NDArray[Any]:
         _, m, n = self.shape
         out = np.empty((which.size, (m, n)[side] * factor.shape[1]), self.dtype)
-        launch(
-            kernels.SPARSE_DESIGN, n_threads, _even(which.size, BLOCKS_PER_THREAD * n_threads),
-            self._indptr, self._cells, self._values, which, factor, side, n, out,
-        )  # fmt: skip
+        blocks = _even(which.size, BLOCKS_PER_THREAD * n_threads)
+        task = kernels.Design(self._listing, which, factor, side, m, n, out)
+        launch(kernels.sparse_design, n_threads, blocks, task)
         return out
 
 

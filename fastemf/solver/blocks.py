@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels import sweep as kernels
-from fastemf.kernels.threads import balanced, launch
+from fastemf.kernels import problem as kernels
+from fastemf.kernels.sweep import sweep_rows
+from fastemf.kernels.threads import balanced
 from fastemf.observations.memory import Side
 
 __all__ = ["RowProblem", "Solved", "solve_block"]
@@ -69,7 +70,7 @@ def solve_block(
     side
         The rows' observations.
     other, offset
-        What the rows are regressed on, as `fastemf.kernels.sweep.padded` gives it, and what is
+        What the rows are regressed on, as `fastemf.kernels.width.padded` gives it, and what is
         subtracted from the values first, both by index on the other side; `offset` may be
         empty.
     start
@@ -85,18 +86,17 @@ def solve_block(
     n_rows, q = start.shape
     solved = Solved.empty(n_rows, q, start.dtype)
     limits = np.finfo(dtype)
-    omega = problem.omega
-    level = kernels.Level(dtype(omega), dtype(1 - omega), float(limits.eps), float(limits.tiny))
+    upper, lower = float(dtype(problem.omega)), float(dtype(1 - problem.omega))
+    given = kernels.Problem(
+        other, offset, ridge, float(problem.intercept_ridge), problem.n_factors,
+        upper, lower, float(limits.eps), float(limits.tiny),
+        kernels.MAX_NEWTON if problem.solve else 0, problem.steps, start,
+    )  # fmt: skip
+    rows = kernels.Rows(side.indptr, side.indices, side.values, side.weights)
     work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q
     for group in _launches(work, n_threads):
         blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
-        launch(
-            kernels.SWEEP, n_threads, blocks,
-            side.indptr, side.indices, side.values, side.weights, other, offset,
-            ridge, float(problem.intercept_ridge), problem.n_factors, level,
-            kernels.MAX_NEWTON if problem.solve else 0, problem.steps, start,
-            solved.factor, solved.stats, solved.status,
-        )  # fmt: skip
+        sweep_rows(blocks, rows, given, kernels.Reports(*solved), n_threads)
     return solved
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels import sweep as kernels
+from fastemf.kernels import problem as kernels
 from fastemf.kernels.threads import single_threaded_blas
 from fastemf.observations.memory import Grouped, Source
 from fastemf.solver.blocks import RowProblem, Solved, solve_block

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.inputs.labels import Labels
-from fastemf.kernels import sweep as kernels
+from fastemf.kernels.products import Product as ProductFrame
+from fastemf.kernels.products import multiply
 from fastemf.kernels.threads import balanced, launch, single_threaded_blas
+from fastemf.kernels.width import padded
 from fastemf.model.factorization import Factorization
 from fastemf.observations.memory import Grouped, Side, Source
 from fastemf.operators import Operator
@@ -319,7 +321,7 @@ def _product(
                 if rows.stop == n_rows:
                     return np.asarray(out)
                 # As wide as a block's: the dense algebra after it sees the same strides.
-                whole = kernels.padded(np.empty((n_rows, width), dense.dtype))[:, :width]
+                whole = padded(np.empty((n_rows, width), dense.dtype))[:, :width]
             whole[rows] = out
         assert whole is not None  # a matrix has at least one row
         return whole
@@ -340,7 +342,8 @@ def _times_block(
     values = _values_left(block, others, this) if kept is None else kept
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
     runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
-    launch(kernels.TIMES, n_threads, runs, block.indptr, block.indices, values, dense, out)
+    product = ProductFrame(block.indptr, block.indices, values, dense, out)
+    launch(multiply, n_threads, runs, product)
     return out[:, :width]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.entries import PART
-from fastemf.kernels.entries import COUNT
+from fastemf.kernels.entries import Counting, count_keys
 from fastemf.kernels.threads import count_threads, launch
 from fastemf.observations.memory import group
 from fastemf.store.cuts import cuts_within
@@ -44,7 +44,7 @@ def _counts(spill: Spill, shape: tuple[int, int], piece: int) -> list[NDArray[np
     for part in spill.pieces(piece):
         bounds = np.array([0, part.values.size])
         for keys, table in zip(part.indices, tables, strict=True):
-            launch(COUNT, 1, one, bounds, keys, table)
+            launch(count_keys, 1, one, Counting(bounds, keys, table))
     return [table[0] for table in tables]
 
 

@@ -1,0 +1,208 @@
+"""A batch of rows: the Newton directions, one row per lane of the vector registers.
+
+What costs k³ per row is done for as many rows as a vector has lanes: factoring a small matrix
+is a chain of short dependent steps, and a batch has one such chain instead of eight or sixteen.
+Lanes never mix, so a row's bits do not depend on its batch.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, sqrt
+
+import numpy as np
+
+from fastemf.kernels.compilation import helper, unit
+from fastemf.kernels.frames import invoke
+from fastemf.kernels.vectors import (
+    backward,
+    forward,
+    lanes_in,
+    lanes_of,
+    lanes_out,
+    panel,
+    pivots,
+)
+from fastemf.kernels.width import PANEL, PANEL_COLUMNS
+
+
+@helper()
+def _factor(batch):
+    """Factor gram + diag(ridge) into upper triangles, a member of the batch per lane.
+
+    kept[0] becomes the smallest share that a pivot kept of its diagonal; 0 where one came down
+    to `floor`, and what follows in that lane is meaningless. The solves multiply by `inverse`,
+    the reciprocals of the diagonals.
+    """
+    members, gram, tall, ridge = batch.members, batch.gram, batch.tall, batch.ridge
+    largest, floor, begin, U = batch.largest, batch.floor, batch.begin, batch.U
+    diagonal, inverse, kept = batch.diagonal, batch.inverse, batch.kept
+    lanes, q, n = lanes_of(U), ridge.shape[1], diagonal.shape[0]
+    for b in range(n):
+        for a in range(b // lanes * lanes, gram.shape[1], lanes):
+            lanes_in(gram, members, tall, b, a, U, begin[b] + a)
+        for l in range(lanes):
+            # Behind the unknowns the matrix is padded with a diagonal that is no pivot's floor.
+            U[begin[b] + b, l] += ridge[members[l], b] if b < q else largest[l]
+            diagonal[b, l] = U[begin[b] + b, l]
+    for l in range(lanes):
+        kept[0, l] = 1
+    for i in range(0, n, PANEL):
+        pivots(U, begin, i, inverse, diagonal, floor, kept)
+        for j in range(i + PANEL, n, PANEL_COLUMNS):
+            panel(U, begin, i, j, inverse)
+
+
+@unit()
+def directions(sweep, batch):
+    """Solve H p = g for the members, by the pseudo-inverse where H is numerically singular.
+
+    There, if `project` is set, x is projected onto the row space instead.
+
+    `predicted` becomes the decrease of f that p predicts, `share` how far H is from singular:
+    the smallest share a pivot kept of its diagonal, 0 for singular.
+    """
+    members, gram, tall, ridge = batch.members, batch.gram, batch.tall, batch.ridge
+    largest, floor, begin, U = batch.largest, batch.floor, batch.begin, batch.U
+    g, p, z, inverse, kept = batch.g, batch.p, batch.z, batch.inverse, batch.kept
+    predicted, share, length = batch.predicted, batch.share, batch.length
+    lanes, q, wide, n = lanes_of(U), ridge.shape[1], g.shape[1], batch.diagonal.shape[0]
+    eps, tiny = sweep.problem.eps, sweep.problem.tiny
+    for l in range(lanes):
+        member = members[l]
+        top = 0.0
+        for a in range(q):
+            top = max(top, np.float64(gram[member * tall + a, a]) + ridge[member, a])
+        largest[l] = top
+        # Against the largest diagonal, so that a factor column at rounding level counts as none.
+        floor[0, l] = max(64 * q * eps * top, tiny / eps)
+    _factor(batch)
+    for a in range(0, wide, lanes):
+        lanes_in(g, members, 1, 0, a, z, a)
+    for i in range(n):
+        forward(U, begin[i], inverse, z, i, n)
+    for i in range(n - 1, -1, -1):
+        backward(U, begin[i], inverse, z, i, n)
+    for a in range(0, wide, lanes):
+        lanes_out(z, a, p, members, a)
+    for l in range(lanes):
+        member = members[l]
+        if l > 0 and member == members[l - 1]:
+            break  # lanes to spare repeat the last member
+        share[member] = kept[0, l]
+        predicted[member] = 0
+        if not isfinite(largest[l]):
+            predicted[member] = np.nan
+            continue
+        # Fewer observations than unknowns: H is singular unless the ridge says otherwise, and
+        # rounding must not decide it.
+        short = length[member] < q
+        for a in range(q):
+            short = short and ridge[member, a] <= floor[0, l]
+        if short or share[member] == 0:
+            share[member] = 0
+            if sweep.code.minimum_norm:
+                most = length[member] if short else q
+                invoke(sweep.code.minimum_norm, member, l, most, sweep, batch)
+        else:
+            for a in range(q):
+                predicted[member] += np.float64(g[member, a]) * p[member, a]
+
+
+@unit()
+def minimum_norm(l, lane, most, sweep, batch):
+    """For singular H: p = H⁺ g, or if `project` is set x projected onto the row space.
+
+    Cholesky with diagonal pivoting, to a rank of at most `most`, gives H ≈ L Lᵀ with L of full
+    column rank, so H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the projection, which drops
+    the part of the warm start that no observation sees. `predicted` becomes the decrease g·p.
+    """
+    gram, ridge, floor = batch.gram, batch.ridge, batch.floor[0, lane]
+    L, M, picked, project = batch.L, batch.M, batch.picked, batch.project[l]
+    x, g, p = batch.x, batch.g, batch.p
+    q, top = ridge.shape[1], l * batch.tall
+    zero = L.dtype.type(0)
+    # Of M, behind its q rows: what is left of the diagonal; a right-hand side and its solution.
+    left, y = q, q + 1
+    for a in range(q):
+        M[left, a] = gram[top + a, a] + ridge[l, a]
+        picked[a] = False
+        for c in range(q):
+            L[a, c] = 0
+    rank = 0
+    for c in range(most):
+        pivot = -1
+        for a in range(q):
+            candidate = not picked[a] and M[left, a] > floor
+            if candidate and (pivot < 0 or M[left, a] > M[left, pivot]):
+                pivot = a
+        if pivot < 0:
+            break
+        picked[pivot] = True
+        root = sqrt(M[left, pivot])
+        L[pivot, c] = root
+        for a in range(q):
+            if not picked[a]:
+                total = gram[top + pivot, a] if a > pivot else gram[top + a, pivot]
+                for e in range(c):
+                    total -= L[a, e] * L[pivot, e]
+                L[a, c] = total / root
+                M[left, a] -= L[a, c] * L[a, c]
+        rank += 1
+
+    for a in range(rank):
+        for b in range(a + 1):
+            total = zero
+            for i in range(q):
+                total += L[i, a] * L[i, b]
+            M[b, a] = total
+    for a in range(rank):
+        total = zero
+        for i in range(q):
+            total += L[i, a] * (x[l, i] if project else g[l, i])
+        M[y, a] = total
+    rank = _small_cholesky(M, rank)  # rounding may shorten it
+    _small_solve(M, rank, y)
+    predicted = 0.0
+    for a in range(rank):
+        predicted += np.float64(M[y, a]) * M[y, a]
+    if not project:
+        _small_solve(M, rank, y)
+    for i in range(q):
+        total = zero
+        for a in range(rank):
+            total += L[i, a] * M[y, a]
+        if project:
+            x[l, i] = total
+        else:
+            p[l, i] = total
+    for i in range(q, p.shape[1]):
+        p[l, i] = 0  # the lane's own solution, which went on past a pivot that was none
+    batch.predicted[l] = predicted
+
+
+@helper()
+def _small_cholesky(M, n):
+    """Overwrite the upper triangle of M[:n, :n] by its factor; returns the rows that went."""
+    for i in range(n):
+        if not M[i, i] > 0:
+            return i
+        M[i, i] = sqrt(M[i, i])
+        for a in range(i + 1, n):
+            M[i, a] /= M[i, i]
+        for b in range(i + 1, n):
+            for a in range(b, n):
+                M[b, a] -= M[i, b] * M[i, a]
+    return n
+
+
+@helper()
+def _small_solve(M, n, y):
+    """Overwrite M[y, :n] by (Uᵀ U)⁻¹ M[y, :n], U in the upper triangle of M."""
+    for i in range(n):
+        M[y, i] /= M[i, i]
+        for a in range(i + 1, n):
+            M[y, a] -= M[i, a] * M[y, i]
+    for i in range(n - 1, -1, -1):
+        for a in range(i + 1, n):
+            M[y, i] -= M[i, a] * M[y, a]
+        M[y, i] /= M[i, i]

@@ -1,0 +1,127 @@
+"""One row by conjugate gradients: k instead of k² per observation, and no Gram matrix."""
+
+from __future__ import annotations
+
+from math import frexp, isfinite, ldexp
+
+import numpy as np
+
+from fastemf.kernels.compilation import helper, unit
+from fastemf.kernels.problem import (
+    ABOVE,
+    BELOW,
+    FLIPS,
+    ITERATIONS,
+    NOT_FINITE,
+    SEARCHES,
+    SOLVED,
+)
+from fastemf.kernels.row import add_slope, row_line_search, row_trial
+from fastemf.kernels.vectors import dots, gather_dots, lanes_of
+
+
+@helper()
+def _curve(l, i, sweep, batch):
+    """Fill s with B p and `product` with H p, p in `toward`, a chunk at a time while it is hot."""
+    indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
+    rows, s, ridge, p, out = batch.rows, batch.s, batch.ridge, batch.toward, batch.product
+    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
+    first, lanes = indptr[i], lanes_of(s)
+    d = indptr[i + 1] - first
+    for base in range(0, d, chunk):
+        count = min(chunk, d - base)
+        e, o = first + base, at + base
+        keep = 1 if base > 0 else 0
+        place = home + base if home >= 0 else spare
+        for c in range(0, count, lanes):
+            if home >= 0:
+                dots(rows, place + c, p, l, s, o + c)
+            else:
+                gather_dots(rows, place + c, p, l, s, o + c, indices, e + c, e + count, other)
+        add_slope(l, place, o, count, keep, s, out, sweep, batch)
+    for a in range(ridge.shape[1]):
+        out[l, a] += ridge[l, a] * p[l, a]
+
+
+@unit()
+def conjugate(l, i, sweep, batch):
+    """Move x along p, a few steps of conjugate gradients for H p = g with the signs frozen.
+
+    What p does to the residuals is summed on the way. Then as after a Newton direction: take
+    the full step where that pays, else the exact minimum along p, so f never rises.
+    """
+    status, stats, f = sweep.reports.status, sweep.reports.stats, batch.f
+    r, s, change, ridge = batch.r, batch.s, batch.change, batch.ridge
+    x, g, p, toward, product = batch.x, batch.g, batch.p, batch.toward, batch.product
+    eps, at, q = sweep.problem.eps, batch.at[l], ridge.shape[1]
+    d, lanes = sweep.rows.indptr[i + 1] - sweep.rows.indptr[i], lanes_of(r)
+    whole = -(-d // lanes) * lanes
+    largest = r.dtype.type(0)
+    for a in range(q):
+        largest = max(largest, abs(g[l, a]))
+    status[i] = NOT_FINITE
+    if not isfinite(largest):
+        return
+    if largest == 0:
+        status[i] = SOLVED
+        return
+    # In units of the gradient: products with H twice over would leave the dtype's range. So might
+    # a square of the unit, which the compiler may form of factors; not of exponents.
+    exponent = frexp(largest)[1]
+    unit_of_g = r.dtype.type(ldexp(1.0, exponent))
+    square = 0.0
+    for a in range(p.shape[1]):
+        p[l, a] = 0
+        g[l, a] /= unit_of_g
+        toward[l, a] = g[l, a]
+        square += np.float64(g[l, a]) * g[l, a]
+    for o in range(at, at + whole):
+        change[o] = 0
+    start = square
+    predicted = 0.0
+    for _ in range(sweep.problem.steps):
+        if not square > eps * eps * start:
+            break
+        _curve(l, i, sweep, batch)
+        curvature = 0.0
+        for a in range(q):
+            curvature += np.float64(toward[l, a]) * product[l, a]
+        if not isfinite(curvature):
+            return
+        if curvature <= 0:
+            break
+        step = r.dtype.type(square / curvature)
+        predicted += 0.5 * square * step
+        following = 0.0
+        for a in range(q):
+            p[l, a] += step * toward[l, a]
+            g[l, a] -= step * product[l, a]
+            following += np.float64(g[l, a]) * g[l, a]
+        for o in range(at, at + whole):
+            change[o] += step * s[o]
+        ratio = r.dtype.type(following / square)
+        square = following
+        for a in range(q):
+            toward[l, a] = g[l, a] + ratio * toward[l, a]
+    for a in range(q):
+        p[l, a] *= unit_of_g
+    for o in range(at, at + whole):
+        change[o] *= unit_of_g
+    predicted = ldexp(predicted, 2 * exponent)
+    if not isfinite(predicted):
+        return
+    step = r.dtype.type(1)
+    after, above, below, flips = row_trial(l, i, change, step, sweep, batch)
+    if after > f[l] - 0.5 * predicted:
+        stats[i, SEARCHES] += 1
+        step = r.dtype.type(row_line_search(l, i, change, sweep, batch))
+        after, above, below, flips = row_trial(l, i, change, step, sweep, batch)
+    stats[i, ITERATIONS] += 1
+    if after <= f[l]:
+        for a in range(q):
+            x[l, a] += step * p[l, a]
+        stats[i, FLIPS] += flips
+        f[l] = after
+        stats[i, ABOVE] = above
+        stats[i, BELOW] = below
+    status[i] = SOLVED

@@ -1,0 +1,192 @@
+"""What a sweep over rows is given and leaves behind, as frames.
+
+For each row of one factor, given the other one, a sweep minimises over x
+
+    f(x) = Σ v_j w(r_j) r_j² + Σ_a ridge_a x_a²,     r_j = b_j − offset_j − y_j·x,
+
+with w = ω where r_j ≥ 0 and 1 − ω where r_j < 0. There is no version for columns: the caller
+swaps the arguments.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.kernels.frames import Plan, plan_for
+from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
+
+__all__ = [
+    "Batch",
+    "Code",
+    "Problem",
+    "Reports",
+    "Rows",
+    "Sweep",
+    "batch_plan",
+]
+
+CHUNK_BYTES = 1 << 15  # packed rows that the tiles go over again and again: two thirds of L1
+RESIDENT_BYTES = 1 << 19  # a batch's packed observations are kept between its Newton iterations
+BATCH_BYTES = 1 << 18  # and its Gram matrices
+MAX_NEWTON = 60  # hunted cases need at most a dozen
+
+# What a row's solve reports, as columns of `stats`.
+ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
+N_STATS = 6
+
+# Status of a row. Errors are data here: raising would make the parallel loop serial. A row is
+# UNTOUCHED where memory ran out, and NEEDS_MINIMUM_NORM where that code is not compiled yet.
+SOLVED, EMPTY, MINIMUM_NORM, CAPPED, NOT_FINITE, UNTOUCHED, NEEDS_MINIMUM_NORM = range(7)
+
+
+class Rows(NamedTuple):
+    """The observations by row."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any]  # empty where all are one
+
+
+class Problem(NamedTuple):
+    """What the rows are regressed on, and how."""
+
+    other: NDArray[Any]  # the other factor, a row per index, padded to whole vectors
+    offset: NDArray[Any]  # what is subtracted from the values, one per index, or empty
+    ridge: NDArray[np.float64]  # of each row, on its first `n_factors` coordinates
+    intercept_ridge: float  # on the rest
+    n_factors: int
+    upper: float  # ω and 1 − ω, representable in the data's dtype
+    lower: float
+    eps: float  # the dtype's rounding unit and smallest normal number
+    tiny: float
+    max_newton: int  # 0 evaluates at `start` and moves nothing
+    steps: int  # 0 minimises exactly; else one direction, by that many conjugate gradient steps
+    start: NDArray[Any]  # where rows start from
+
+
+class Reports(NamedTuple):
+    """What is found, by row."""
+
+    out: NDArray[Any]  # solutions
+    stats: NDArray[np.float64]  # zeros at first; see the columns above
+    status: NDArray[np.int8]
+
+
+class Code(NamedTuple):
+    """The units that work on a row or a batch; see `fastemf.kernels.frames.code_of`."""
+
+    add_products: Any
+    evaluate: Any
+    directions: Any
+    minimum_norm: Any
+    step: Any
+    conjugate: Any
+
+
+class Sweep(NamedTuple):
+    """All that a block of rows is solved from."""
+
+    rows: Rows
+    problem: Problem
+    reports: Reports
+    code: Code
+    plan: Plan  # of a `Batch`
+
+
+class Batch(NamedTuple):
+    """Scratch of a block: a batch of rows, of which those not solved yet share the lanes.
+
+    Row l of the batch has its observations from at[l] on in v, r, s, w and change, padded to
+    whole vectors with v = 0: weights, residuals, B p (later the changes of w), v times the
+    weight of r's sign, and what a direction does to r. The rows of `other` are packed in
+    `rows`, from home[l] = at[l] on, or, where the row is too long to be kept (home[l] < 0), one
+    chunk at a time from `spare` on. Its Gram matrix begins at row l · tall of `gram`.
+    """
+
+    size: int  # rows of a batch
+    tall: int  # rows of a Gram matrix, to whole tiles
+    spare: int  # where the chunk begins in `rows`
+    chunk: int  # observations that are packed at once
+    rows: Any
+    v: Any
+    r: Any
+    s: Any
+    w: Any
+    change: Any
+    gram: Any
+    ridge: Any  # by coordinate
+    x: Any  # where the row is, half the negative gradient there, and the direction
+    g: Any
+    p: Any
+    toward: Any  # conjugate gradients: the next direction, and H times it
+    product: Any
+    f: Any  # objective, its rounding, the decrease that p predicts, how far H is from singular
+    noise: Any
+    predicted: Any
+    share: Any
+    length: Any  # observations
+    at: Any
+    home: Any
+    project: Any  # whether x is still to be projected onto the row space, should H be singular
+    afresh: Any  # whether to evaluate anew
+    active: Any  # rows not solved yet
+    members: Any  # row of the batch in each lane
+    begin: Any  # element (b, a) of the triangles is U[begin[b] + a]
+    U: Any
+    z: Any
+    diagonal: Any
+    inverse: Any
+    floor: Any
+    kept: Any
+    largest: Any
+    L: Any  # of one singular row
+    M: Any
+    picked: Any
+
+
+def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Problem) -> Plan:
+    """Size the scratch for the blocks of one launch."""
+    dtype = problem.other.dtype
+    item, q, wide = dtype.itemsize, problem.start.shape[1], problem.other.shape[1]
+    lanes = VECTOR_BYTES // item
+    counts = np.diff(indptr[blocks[0] : blocks[-1] + 1])
+    longest = int(counts.max(initial=0))
+    filled = int(np.max(np.diff(indptr[blocks]) + lanes * np.diff(blocks)))
+    chunk = max(lanes, CHUNK_BYTES // (wide * item) // lanes * lanes)
+    spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * item)))
+    tall, n = -(-q // TILE_ROWS) * TILE_ROWS, -(-q // PANEL) * PANEL
+    # Several rows per lane: rows that need more iterations than others share the lanes then.
+    size = lanes * max(1, min(4, BATCH_BYTES // (lanes * tall * wide * item)))
+    exact = problem.max_newton > 0 and problem.steps == 0
+    conjugate = problem.steps > 0
+    # Row b of the triangles lacks the whole vectors before its diagonal.
+    triangle = int(sum(wide - b // lanes * lanes for b in range(n)))
+    observed = (dtype, (max(longest + lanes, spare) // 16 * 16 + 16,))
+    vector = (dtype, (size, wide))
+    once, whole, index, flag = (
+        (np.float64, (size,)), (np.int64, (size,)), (np.int64, (lanes,)), (np.bool_, (size,))
+    )  # fmt: skip
+    none = (dtype, (1, wide))
+    return plan_for(
+        Batch,
+        size=size, tall=tall, spare=spare, chunk=chunk,
+        rows=(dtype, (spare + chunk, wide)),
+        v=observed, r=observed, s=observed, w=observed,
+        change=observed if conjugate else (dtype, (1,)),
+        gram=(dtype, (size * tall if exact else 1, wide)),
+        ridge=(dtype, (size, q)),
+        x=vector, g=vector, p=vector,
+        toward=vector if conjugate else none, product=vector if conjugate else none,
+        f=once, noise=once, predicted=once, share=once,
+        length=whole, at=whole, home=whole, project=flag, afresh=flag, active=whole,
+        members=index, begin=(np.int64, (n,)),
+        U=(dtype, (triangle if exact else 1, lanes)), z=(dtype, (wide, lanes)),
+        diagonal=(dtype, (n, lanes)), inverse=(dtype, (n, lanes)),
+        floor=(dtype, (1, lanes)), kept=(dtype, (1, lanes)), largest=(dtype, (lanes,)),
+        L=(dtype, (q if exact else 1, q)), M=(dtype, (q + 2 if exact else 1, q)),
+        picked=(np.bool_, (q,)),
+    )  # fmt: skip

@@ -1,0 +1,345 @@
+"""One row: its residuals, gradient and curvature at x, and how far it moves along a direction.
+
+What costs k² per observation is a sum of outer products, Gram matrix and gradient together, and
+goes through one register tile. Weights take two values only, so after the first Gram matrix
+only the observations whose sign flipped are corrected.
+
+Throughout, l is the row's number in the batch and i its number in the matrix.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+import numpy as np
+
+from fastemf.kernels import newton
+from fastemf.kernels.compilation import helper, unit
+from fastemf.kernels.frames import invoke
+from fastemf.kernels.problem import (
+    ABOVE,
+    BELOW,
+    CAPPED,
+    FLIPS,
+    ITERATIONS,
+    MINIMUM_NORM,
+    NOT_FINITE,
+    SEARCHES,
+    SOLVED,
+)
+from fastemf.kernels.vectors import (
+    apart,
+    copy,
+    dots,
+    fetch,
+    fetch_ones,
+    gather_dots,
+    lanes_of,
+    make_tile,
+    move,
+    residuals,
+    trial,
+)
+from fastemf.kernels.vectors.tiles import Run, Summands
+from fastemf.kernels.width import TILE_ROWS
+
+_tile_full_2, _tile_full_1 = make_tile(TILE_ROWS, 2), make_tile(TILE_ROWS, 1)
+_tile_half_1, _tile_pair_1 = make_tile(TILE_ROWS // 2, 1), make_tile(2, 1)
+_slope_full_2, _slope_full_1 = make_tile(TILE_ROWS, 2, True), make_tile(TILE_ROWS, 1, True)
+_slope_plus_2 = make_tile(TILE_ROWS + 2, 2, True, lines=2)
+_slope_plus_1 = make_tile(TILE_ROWS + 2, 1, True)
+_slope_4, _slope_1 = make_tile(0, 4, True, lines=0), make_tile(0, 1, True, lines=0)
+
+_bound_of_f = helper()(newton.bound_of_f)
+_is_solved = helper()(newton.is_solved)
+_rounding_of = helper()(newton.rounding_of)
+
+
+@helper()
+def sign_weight(r, upper, lower):
+    """Apply the sign rule, once: ω where r ≥ 0, 1 − ω where r < 0."""
+    return upper if r >= 0 else lower
+
+
+# --- residuals, gradient, curvature --------------------------------------------------------
+
+
+@unit()
+def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
+    """Add Σ w y yᵀ to the Gram matrix, from the diagonal's vector on, and Σ w r y to the gradient.
+
+    The sums go over `count` observations from `at` on, whose packed rows begin at `place`.
+    Without `keep` both are overwritten. With `flips` the weights are their changes, in s, and
+    w holds the residuals. Meanwhile the rows for indices[ahead:] are prefetched.
+    """
+    w, r = batch.w, batch.r
+    if flips:
+        w, r = batch.s, batch.w
+    rows, gram, q = batch.rows, batch.gram, batch.ridge.shape[1]
+    summands = Summands(rows, w, r, gram, batch.g, sweep.rows.indices, sweep.problem.other)
+    run = Run(place, at, count, keep, l * batch.tall, l, ahead)
+    lanes, wide = lanes_of(gram), rows.shape[1]
+    if TILE_ROWS < q <= TILE_ROWS + 2 and wide <= 2 * lanes:
+        # One tile for all: two rows alone would wait for their sums.
+        if wide > lanes:
+            _slope_plus_2(summands, run, 0, 0, 0)
+        else:
+            _slope_plus_1(summands, run, 0, 0, 0)
+        return
+    a = 0
+    line = 0  # one after the other, so that no tile asks for more than memory can give meanwhile
+    while a + lanes < wide:
+        _slope_full_2(summands, run, 0, a, line)
+        a += 2 * lanes
+        line += lanes
+    if a < wide:
+        _slope_full_1(summands, run, 0, a, line)
+        line += lanes
+    for b in range(TILE_ROWS, q, TILE_ROWS):
+        # Full tiles, and at the end the smallest one that covers what is left.
+        a = b // lanes * lanes
+        while a < wide:
+            line = min(line, wide - lanes)
+            if q - b <= 2:
+                _tile_pair_1(summands, run, b, a, line)
+                a += lanes
+            elif q - b <= TILE_ROWS // 2:
+                _tile_half_1(summands, run, b, a, line)
+                a += lanes
+            elif a + lanes < wide:
+                _tile_full_2(summands, run, b, a, line)
+                a += 2 * lanes
+            else:
+                _tile_full_1(summands, run, b, a, line)
+                a += lanes
+            line += lanes
+
+
+@helper()
+def add_slope(l, place, at, count, keep, r, out, sweep, batch):
+    """Add Σ w r y to out[l]: the gradient's part of `add_products` alone."""
+    apart()
+    rows, w, gram = batch.rows, batch.w, batch.gram
+    summands = Summands(rows, w, r, gram, out, sweep.rows.indices, sweep.problem.other)
+    run = Run(place, at, count, keep, 0, l, 0)
+    lanes, wide = lanes_of(out), rows.shape[1]
+    a = 0
+    while a + 4 * lanes <= wide:
+        _slope_4(summands, run, 0, a, 0)
+        a += 4 * lanes
+    while a < wide:
+        _slope_1(summands, run, 0, a, 0)
+        a += lanes
+
+
+@unit()
+def evaluate(l, i, curvature, again, sweep, batch):
+    """Find all there is to know at x: r, half the negative gradient g, and f.
+
+    With `curvature` also the Gram matrix; unless `again`, the rounding of f. Σ v r² over the
+    residuals ≥ 0 and < 0 goes to the reports.
+    """
+    indptr, indices = sweep.rows.indptr, sweep.rows.indices
+    values, weights = sweep.rows.values, sweep.rows.weights
+    other, offset, code = sweep.problem.other, sweep.problem.offset, sweep.code
+    rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
+    ridge, x, g, gram = batch.ridge, batch.x, batch.g, batch.gram
+    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
+    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
+    stats, eps = sweep.reports.stats, sweep.problem.eps
+    lanes, q, first = lanes_of(r), ridge.shape[1], indptr[i]
+    d = indptr[i + 1] - first
+    total = 0.0
+    below = 0.0
+    size = 0.0
+    for base in range(0, d, chunk):
+        count = min(chunk, d - base)
+        whole = -(-count // lanes) * lanes
+        e, o = first + base, at + base
+        keep = 1 if base > 0 else 0
+        place = home + base if home >= 0 else spare
+        for c in range(0, count, lanes):
+            gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
+        fetch(r, o, count, values, e)
+        if weights.size:
+            fetch(v, o, count, weights, e)
+        else:
+            fetch_ones(v, o, count)
+        if offset.size:
+            for c in range(count):
+                r[o + c] -= offset[indices[e + c]]
+        squares = residuals(v, r, s, w, o, whole, upper, lower)
+        total += squares[0]
+        below += squares[1]
+        size += squares[2]
+        if curvature:
+            invoke(code.add_products, l, place, o, count, keep, e + count, 0, sweep, batch)
+        else:
+            add_slope(l, place, o, count, keep, r, g, sweep, batch)
+    penalty = 0.0
+    for a in range(q):
+        g[l, a] -= ridge[l, a] * x[l, a]
+        penalty += ridge[l, a] * np.float64(x[l, a]) * x[l, a]
+    above = total - below
+    f = upper * above + lower * below + penalty
+    batch.f[l] = f
+    stats[i, ABOVE] = above
+    stats[i, BELOW] = below
+    if again:
+        return
+    size += f
+    if curvature:
+        top = l * batch.tall
+        for a in range(q):
+            size += q * np.float64(gram[top + a, a]) * x[l, a] ** 2
+    batch.noise[l] = 256 * eps * eps * size  # residuals are differences of these
+
+
+@helper()
+def row_times(l, i, p, s, sweep, batch):
+    """Fill s with B p."""
+    indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
+    rows, spare, home, at = batch.rows, batch.spare, batch.home[l], batch.at[l]
+    first, last, lanes = indptr[i], indptr[i + 1], lanes_of(s)
+    if home >= 0:
+        for c in range(0, last - first, lanes):
+            dots(rows, home + c, p, l, s, at + c)
+    else:
+        for c in range(0, last - first, lanes):
+            gather_dots(rows, spare, p, l, s, at + c, indices, first + c, last, other)
+
+
+@helper()
+def _correct_flips(l, i, sweep, batch):
+    """Take s off r, and correct Gram matrix and gradient by the observations that change sign."""
+    indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
+    rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
+    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
+    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
+    first, last, lanes = indptr[i], indptr[i + 1], lanes_of(r)
+    d = last - first
+    found = 0
+    for o in range(at, at + d, lanes):
+        changed = move(v, r, s, o, upper, lower)
+        lane = 0
+        while changed:
+            if changed & 1:
+                # To the front, which is behind us. w is rebuilt before it is needed again.
+                s[at + found] = s[o + lane]
+                w[at + found] = r[o + lane]
+                if home >= 0:
+                    copy(rows, spare + found, rows, o + lane)
+                else:
+                    copy(rows, spare + found, other, indices[first + o + lane - at])
+                found += 1
+            changed >>= 1
+            lane += 1
+        if found > 0 and (found + lanes > chunk or o + lanes >= at + d):
+            invoke(sweep.code.add_products, l, spare, at, found, 1, last, 1, sweep, batch)
+            found = 0
+
+
+# --- how far along a direction -------------------------------------------------------------
+
+
+@helper()
+def row_trial(l, i, s, step, sweep, batch):
+    """Find what a step would give: f, Σ v r² over residuals ≥ 0 and < 0, changed weights."""
+    apart()
+    indptr, ridge, x, p = sweep.rows.indptr, batch.ridge, batch.x, batch.p
+    upper, lower = sweep.problem.upper, sweep.problem.lower
+    d, lanes = indptr[i + 1] - indptr[i], lanes_of(s)
+    whole = -(-d // lanes) * lanes
+    total, below, flips = trial(batch.v, batch.r, s, batch.at[l], whole, step)
+    penalty = 0.0
+    for a in range(ridge.shape[1]):
+        xa = np.float64(x[l, a] + step * p[l, a])
+        penalty += ridge[l, a] * xa * xa
+    above = total - below
+    f = upper * above + lower * below + penalty
+    return f, above, below, flips if upper != lower else 0.0
+
+
+@helper()
+def row_line_search(l, i, s, sweep, batch):
+    """Find the exact minimum along p: the root of the derivative, which is piecewise linear.
+
+    Newton's method in one unknown inside a bracket; it lands on the root as soon
+    as it reaches the root's own linear piece, so no breakpoints need sorting.
+    """
+    apart()
+    indptr, v, r, at = sweep.rows.indptr, batch.v, batch.r, batch.at[l]
+    ridge, x, p = batch.ridge, batch.x, batch.p
+    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
+    eps, d = sweep.problem.eps, indptr[i + 1] - indptr[i]
+    left, right, step = 0.0, np.inf, 1.0
+    for _ in range(100):
+        slope = 0.0
+        curvature = 0.0
+        for o in range(at, at + d):
+            so = np.float64(s[o])
+            t = r[o] - step * so
+            wso = v[o] * sign_weight(t, upper, lower) * so
+            slope -= wso * t
+            curvature += wso * so
+        for a in range(ridge.shape[1]):
+            pa = np.float64(p[l, a])
+            slope += ridge[l, a] * (x[l, a] + step * pa) * pa
+            curvature += ridge[l, a] * pa * pa
+        if slope > 0:
+            right = step
+        else:
+            left = step
+        if not curvature > 0:
+            break
+        following = step - slope / curvature
+        if not left < following < right:
+            following = 0.5 * (left + right) if isfinite(right) else 2.0 * step
+        if abs(following - step) <= 4 * eps * step:
+            break
+        step = following
+    return step
+
+
+@unit()
+def step(l, i, sweep, batch):
+    """Move x along p as far as that pays; sets the status, and whether to evaluate afresh."""
+    status, stats, f = sweep.reports.status, sweep.reports.stats, batch.f
+    r, s, x, g, p = batch.r, batch.s, batch.x, batch.g, batch.p
+    predicted, kept, noise = batch.predicted[l], batch.share[l], batch.noise[l]
+    batch.afresh[l] = False
+    if not isfinite(predicted):
+        status[i] = NOT_FINITE
+        return
+    eps, q = sweep.problem.eps, batch.ridge.shape[1]
+    d = sweep.rows.indptr[i + 1] - sweep.rows.indptr[i]
+    rounding = _rounding_of(f[l], noise, eps)
+    row_times(l, i, p, s, sweep, batch)
+    along = r.dtype.type(1)
+    after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
+    if after > _bound_of_f(f[l], predicted, rounding, True):
+        stats[i, SEARCHES] += 1
+        along = r.dtype.type(row_line_search(l, i, s, sweep, batch))
+        after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
+    stats[i, ITERATIONS] += 1
+    status[i] = SOLVED if kept > 0 else MINIMUM_NORM
+    if after > _bound_of_f(f[l], predicted, rounding, False):  # so is x as good as it gets
+        return
+    for a in range(q):
+        x[l, a] += along * p[l, a]
+    stats[i, FLIPS] += flips
+    f[l] = after
+    stats[i, ABOVE] = above
+    stats[i, BELOW] = below
+    accurate = kept * kept > eps
+    if _is_solved(predicted, rounding, noise, flips, along, accurate):
+        return
+    status[i] = CAPPED
+    if along != 1 or 2 * flips > d or not accurate:  # many flips: a fresh Gram matrix is cheaper
+        batch.afresh[l] = True
+        return
+    # After a full step the frozen quadratic has no gradient left: what there is comes from the
+    # observations that changed weight.
+    for a in range(g.shape[1]):
+        g[l, a] = 0
+    _correct_flips(l, i, sweep, batch)

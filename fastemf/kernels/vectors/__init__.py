@@ -1,0 +1,71 @@
+"""Operations on whole vectors, compiled, or in Python where Numba is told not to compile."""
+
+# mypy: disable-error-code="assignment"
+
+from fastemf.kernels.compilation import INTERPRETED
+
+if INTERPRETED:
+    from fastemf.kernels.vectors.meaning import (
+        apart,
+        backward,
+        copy,
+        dots,
+        fetch,
+        fetch_ones,
+        forward,
+        gather_dots,
+        lanes_in,
+        lanes_of,
+        lanes_out,
+        make_tile,
+        make_weighted_sum,
+        move,
+        panel,
+        pivots,
+        residuals,
+        trial,
+    )
+else:
+    from fastemf.kernels.vectors.observations import (
+        apart,
+        copy,
+        dots,
+        fetch,
+        fetch_ones,
+        gather_dots,
+        lanes_of,
+        make_tile,
+        make_weighted_sum,
+        move,
+        residuals,
+        trial,
+    )
+    from fastemf.kernels.vectors.triangles import (
+        backward,
+        forward,
+        lanes_in,
+        lanes_out,
+        panel,
+        pivots,
+    )
+
+__all__ = [
+    "apart",
+    "backward",
+    "copy",
+    "dots",
+    "fetch",
+    "fetch_ones",
+    "forward",
+    "gather_dots",
+    "lanes_in",
+    "lanes_of",
+    "lanes_out",
+    "make_tile",
+    "make_weighted_sum",
+    "move",
+    "panel",
+    "pivots",
+    "residuals",
+    "trial",
+]

@@ -1,0 +1,178 @@
+"""The LLVM instructions that vector operations are made of."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from fastemf.kernels.width import VECTOR_BYTES
+
+__all__ = ["Vectors"]
+
+
+class Vectors:
+    """Emit instructions on whole vectors of one element type."""
+
+    FUSE = ("contract", "reassoc")  # multiply and add in one instruction; sum lanes in any order
+    INDEX, LANE = ir.IntType(64), ir.IntType(32)
+
+    def __init__(self, context, builder, dtype):
+        self.context, self.builder = context, builder
+        self.element = context.get_data_type(dtype)
+        self.itemsize = dtype.bitwidth // 8
+        self.lanes = VECTOR_BYTES // self.itemsize
+        self.type = ir.VectorType(self.element, self.lanes)
+        self.zero = ir.Constant(self.type, [self.element(0.0)] * self.lanes)
+        double = ir.DoubleType()
+        self.zero_64 = ir.Constant(ir.VectorType(double, self.lanes), [double(0.0)] * self.lanes)
+
+    def pointer(self, kind, array, row, column):
+        """Address of an element; one-dimensional arrays are a single row."""
+        view = self.context.make_array(kind)(self.context, self.builder, array)
+        if kind.ndim == 2:
+            stride = cgutils.unpack_tuple(self.builder, view.strides)[0]
+            width = self.builder.sdiv(stride, self.INDEX(self.itemsize))
+            column = self.builder.add(self.builder.mul(row, width), column)
+        return self.builder.gep(view.data, [column])
+
+    def width(self, kind, array):
+        """Return the length of an array's last axis."""
+        view = self.context.make_array(kind)(self.context, self.builder, array)
+        return cgutils.unpack_tuple(self.builder, view.shape)[-1]
+
+    def _at(self, pointer, number):
+        pointer = self.builder.gep(pointer, [self.INDEX(number * self.lanes)])
+        return self.builder.bitcast(pointer, self.type.as_pointer())
+
+    def load(self, pointer, number=0):
+        """Load the vector that is `number` vectors behind a pointer."""
+        loaded = self.builder.load(self._at(pointer, number))
+        loaded.align = self.itemsize
+        return loaded
+
+    def store(self, value, pointer, number=0):
+        """Store a vector there."""
+        self.builder.store(value, self._at(pointer, number)).align = self.itemsize
+
+    def splat(self, scalar):
+        """Repeat a number in every lane."""
+        undefined = ir.Constant(self.type, ir.Undefined)
+        single = self.builder.insert_element(undefined, scalar, self.LANE(0))
+        zeros = ir.Constant(ir.VectorType(self.LANE, self.lanes), [self.LANE(0)] * self.lanes)
+        return self.builder.shuffle_vector(single, undefined, zeros)
+
+    def multiply_add(self, a, b, c):
+        """Form a · b + c, in one instruction where there is one."""
+        product = self.builder.fmul(a, b, flags=self.FUSE)
+        return self.builder.fadd(product, c, flags=self.FUSE)
+
+    def index(self, kind, indices, place, end):
+        """Element `place` of an integer array, or element `end` if that comes first."""
+        builder = self.builder
+        place = builder.select(builder.icmp_signed("<", place, end), place, end)
+        index = builder.load(self.pointer(kind, indices, None, place))
+        return index if index.type == self.INDEX else builder.sext(index, self.INDEX)
+
+    def prefetch(self, pointer):
+        """Ask for a cache line, into the second level."""
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        hint = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
+        pointer = self.builder.bitcast(pointer, byte)
+        self.builder.call(hint, [pointer, number(0), number(2), number(1)])
+
+    def doubled(self, vector):
+        """The same numbers in float64."""
+        if vector.type == self.zero_64.type:
+            return vector
+        return self.builder.fpext(vector, self.zero_64.type)
+
+    def squares(self, r, weight):
+        """Where r < 0, weight · r² in float64, and that part of it."""
+        negative = self.builder.fcmp_ordered("<", r, self.zero)
+        r, weight = self.doubled(r), self.doubled(weight)
+        square = self.builder.fmul(weight, self.builder.fmul(r, r))
+        return negative, square, self.builder.select(negative, square, self.zero_64)
+
+    def loop_of_sums(self, result, count, n, body):
+        """Sums over whole vectors, taken in float64 lanes, as a tuple of scalars."""
+        start = [self.zero_64] * n
+        sums = self.loop(self.INDEX(0), count, self.lanes, start, body)
+        name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
+        double = ir.DoubleType()
+        kind = ir.FunctionType(double, [double, self.zero_64.type])
+        reduce = cgutils.get_or_insert_function(self.builder.module, kind, name)
+        scalars = [
+            self.builder.call(reduce, [double(0.0), vector], fastmath=self.FUSE) for vector in sums
+        ]
+        return self.context.make_tuple(self.builder, result, scalars)
+
+    def vector_sqrt(self, vector):
+        """Take the square root of every lane."""
+        name = f"llvm.sqrt.v{self.lanes}f{8 * self.itemsize}"
+        kind = ir.FunctionType(self.type, [self.type])
+        return self.builder.call(
+            cgutils.get_or_insert_function(self.builder.module, kind, name), [vector]
+        )
+
+    def _mixed(self, left, right, width):
+        """Two vectors with their off-diagonal blocks of `width` lanes exchanged."""
+        mask = [
+            lane if lane // width % 2 == 0 else self.lanes + lane - width
+            for lane in range(self.lanes)
+        ]
+        kind = ir.VectorType(self.LANE, self.lanes)
+        return tuple(
+            self.builder.shuffle_vector(
+                left, right, ir.Constant(kind, [self.LANE(lane + shift) for lane in mask])
+            )
+            for shift in (0, width)
+        )
+
+    def transposed(self, vectors):
+        """As many vectors as lanes: lane i of vector j becomes lane j of vector i."""
+        vectors, width = list(vectors), 1
+        while width < self.lanes:
+            for i in range(self.lanes):
+                if not i & width:
+                    pair = self._mixed(vectors[i], vectors[i + width], width)
+                    vectors[i], vectors[i + width] = pair
+            width *= 2
+        return vectors
+
+    def totals(self, vectors):
+        """As many vectors as lanes: one vector of their sums over lanes.
+
+        Half of a transposition, with additions on the way: fewer shuffles than one sum each.
+        """
+        vectors, width = list(vectors), 1
+        while len(vectors) > 1:
+            vectors = [
+                self.builder.fadd(*self._mixed(vectors[i], vectors[i + 1], width), flags=self.FUSE)
+                for i in range(0, len(vectors), 2)
+            ]
+            width *= 2
+        return vectors[0]
+
+    def loop(self, first, last, step, sums, body):
+        """Run body(index, sums) → sums for first, first + step, … below last; returns the sums."""
+        builder = self.builder
+        before = builder.block
+        inside, done = (builder.append_basic_block(name) for name in ("vector.loop", "vector.end"))
+        builder.cbranch(builder.icmp_signed("<", first, last), inside, done)
+        builder.position_at_end(inside)
+        index = builder.phi(self.INDEX)
+        running = [builder.phi(start.type) for start in sums]
+        following = body(index, running)
+        index_next = builder.add(index, self.INDEX(step))
+        index.add_incoming(first, before)
+        index.add_incoming(index_next, inside)
+        builder.cbranch(builder.icmp_signed("<", index_next, last), inside, done)
+        builder.position_at_end(done)
+        ended = [builder.phi(start.type) for start in sums]
+        for start, phi, end, value in zip(sums, running, ended, following, strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(value, inside)
+            end.add_incoming(start, before)
+            end.add_incoming(value, inside)
+        return ended

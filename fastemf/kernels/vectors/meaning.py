@@ -1,0 +1,137 @@
+"""What the vector operations mean, in Python: what runs without the JIT."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fastemf.kernels.width import PANEL, PANEL_COLUMNS, VECTOR_BYTES
+
+
+def apart():
+    pass
+
+
+def lanes_of(array):
+    return VECTOR_BYTES // array.itemsize
+
+
+def make_tile(rows, vectors, gradient=False, lines=1):
+    def tile(summands, run, b, a, line):
+        source, weights, r, out, g, _, _ = summands
+        at, first, count, keep, top, lane, _ = run
+        wide = slice(a, a + vectors * lanes_of(out))
+        w = weights[first : first + count]
+        y = source[at : at + count]
+        for i in range(b, b + rows):
+            product = np.sum((w * y[:, i])[:, None] * y[:, wide], axis=0)
+            out[top + i, wide] = keep * out[top + i, wide] + product
+        if gradient:
+            slope = np.sum((w * r[first : first + count])[:, None] * y[:, wide], axis=0)
+            g[lane, wide] = keep * g[lane, wide] + slope
+
+    return tile
+
+
+def dots(rows, at, x, lane, out, out_at):
+    for i in range(lanes_of(rows)):
+        out[out_at + i] = np.sum(rows[at + i] * x[lane])
+
+
+def gather_dots(rows, at, x, lane, out, out_at, indices, first, last, other):
+    for i in range(lanes_of(rows)):
+        rows[at + i] = other[indices[min(first + i, last - 1)]]
+    dots(rows, at, x, lane, out, out_at)
+
+
+def fetch(out, at, count, source, first):
+    out[at : at - (-count // lanes_of(out)) * lanes_of(out)] = 0
+    out[at : at + count] = source[first : first + count]
+
+
+def fetch_ones(out, at, count):
+    fetch(out, at, count, np.ones(count, out.dtype), 0)
+
+
+def residuals(v, r, s, w, at, count, upper, lower):
+    part = slice(at, at + count)
+    before = r[part].astype(np.float64)
+    r[part] -= s[part]
+    w[part] = v[part] * np.where(r[part] < 0, lower, upper)
+    square = v[part] * r[part].astype(np.float64) ** 2
+    return np.sum(square), np.sum(square[r[part] < 0]), np.sum(v[part] * before**2)
+
+
+def trial(v, r, s, at, count, step):
+    part = slice(at, at + count)
+    after = r[part] - step * s[part]
+    square = v[part] * after.astype(np.float64) ** 2
+    flips = ((after < 0) != (r[part] < 0)) & (v[part] > 0)
+    return np.sum(square), np.sum(square[after < 0]), np.sum(flips)
+
+
+def move(v, r, s, at, upper, lower):
+    part = slice(at, at + lanes_of(r))
+    before = np.where(r[part] < 0, lower, upper)
+    r[part] -= s[part]
+    s[part] = v[part] * (np.where(r[part] < 0, lower, upper) - before)
+    return sum(1 << int(lane) for lane in np.flatnonzero(s[part]))
+
+
+def copy(out, out_row, source, row):
+    out[out_row] = source[row]
+
+
+def make_weighted_sum(vectors):
+    def weighted_sum(indices, values, first, last, dense, out, row, column):
+        wide = slice(column, column + vectors * lanes_of(dense))
+        out[row, wide] = 0
+        for e in range(first, last):
+            out[row, wide] += values[e] * dense[indices[e], wide]
+
+    return weighted_sum
+
+
+def lanes_in(source, members, step, row, column, out, out_row):
+    n = lanes_of(source)
+    block = [source[row + member * step, column : column + n] for member in members]
+    out[out_row : out_row + n] = np.transpose(block)
+
+
+def lanes_out(source, row, out, members, column):
+    n = lanes_of(source)
+    for lane, member in enumerate(members):
+        out[member, column : column + n] = source[row : row + n, lane]
+
+
+def pivots(U, begin, i, inverse, diagonal, floor, kept):
+    for a in range(i, i + PANEL):
+        for c in range(i, a):
+            U[begin[a] + c] = 0
+        for c in range(a, i + PANEL):
+            U[begin[a] + c] -= sum(U[begin[e] + a] * U[begin[e] + c] for e in range(a))
+        pivot = U[begin[a] + a].copy()
+        sound = pivot > floor[0]
+        share = np.divide(pivot, diagonal[a], out=np.zeros_like(pivot), where=sound)
+        kept[0] = np.minimum(kept[0], share)
+        inverse[a] = 1 / np.sqrt(np.where(sound, pivot, 1))
+        for c in range(a, i + PANEL):
+            U[begin[a] + c] *= inverse[a]
+
+
+def panel(U, begin, i, j, inverse):
+    for a in range(i, i + PANEL):
+        for c in range(j, j + PANEL_COLUMNS):
+            U[begin[a] + c] -= sum(U[begin[e] + a] * U[begin[e] + c] for e in range(a))
+            U[begin[a] + c] *= inverse[a]
+
+
+def forward(U, at, inverse, z, i, n):
+    z[i] *= inverse[i]
+    for j in range(i + 1, n):
+        z[j] -= U[at + j] * z[i]
+
+
+def backward(U, at, inverse, z, i, n):
+    for j in range(i + 1, n):
+        z[i] -= U[at + j] * z[j]
+    z[i] *= inverse[i]

@@ -1,0 +1,339 @@
+"""Vector operations on the observations of a row: outer products, dot products, residuals.
+
+Numba leaves LLVM's vectoriser for straight-line code off, and its loop vectoriser ends every
+loop with a scalar remainder, which dominates at the lengths of one row. So what runs once per
+observation or per row of a triangle is written in vector types. Rows are padded to whole
+vectors, hence no remainders. `fastemf.kernels.vectors.meaning` says the same in Python.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from fastemf.kernels.vectors.instructions import Vectors
+from fastemf.kernels.vectors.tiles import Run, Summands
+from fastemf.kernels.width import VECTOR_BYTES
+
+
+@intrinsic
+def apart(typing):
+    """Keep the calling function out of its callers, for what is rare: it compiles once."""
+
+    def codegen(context, builder, signature, args):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def lanes_of(typing, array):
+    """Elements in a vector, known to the compiler."""
+    count = VECTOR_BYTES // (array.dtype.bitwidth // 8)
+    return types.int64(array), lambda context, *_: context.get_constant(types.int64, count)
+
+
+def _tile_codegen(rows, vectors, gradient, lines):
+    def codegen(context, builder, signature, args):
+        kinds = Summands(*signature.args[0].types)
+        arrays = Summands(*cgutils.unpack_tuple(builder, args[0]))
+        run = Run(*cgutils.unpack_tuple(builder, args[1]))
+        b, a, line = args[2:]
+        do = Vectors(context, builder, kinds.source.dtype)
+
+        def body(o, sums):
+            observation = builder.add(o, run.first)
+            weight = builder.load(do.pointer(kinds.weights, arrays.weights, None, observation))
+            weight = do.splat(weight)
+            row = builder.add(o, run.at)
+            right, left = (
+                do.pointer(kinds.source, arrays.source, row, column) for column in (a, b)
+            )
+            rights = [
+                builder.fmul(do.load(right, j), weight, flags=do.FUSE) for j in range(vectors)
+            ]
+            factors = [builder.load(builder.gep(left, [do.INDEX(i)])) for i in range(rows)]
+            if gradient:
+                factors.append(builder.load(do.pointer(kinds.r, arrays.r, None, observation)))
+            later = do.index(kinds.indices, arrays.indices, builder.add(run.ahead, o), end)
+            for j in range(lines):
+                column = builder.add(line, do.INDEX(j * do.lanes))
+                do.prefetch(do.pointer(kinds.other, arrays.other, later, column))
+            following = []
+            for i, factor in enumerate(factors):
+                factor = do.splat(factor)
+                for j in range(vectors):
+                    following.append(do.multiply_add(factor, rights[j], sums[i * vectors + j]))
+            return following
+
+        end = builder.sub(do.width(kinds.indices, arrays.indices), do.INDEX(1))
+        start = [do.zero] * ((rows + gradient) * vectors)
+        sums = do.loop(do.INDEX(0), run.count, 1, start, body)
+        first = builder.add(run.top, b)
+        targets = [
+            do.pointer(kinds.gram, arrays.gram, builder.add(first, do.INDEX(i)), a)
+            for i in range(rows)
+        ]
+        if gradient:
+            targets.append(do.pointer(kinds.g, arrays.g, run.lane, a))
+        keep = builder.icmp_signed("!=", run.keep, do.INDEX(0))
+        for i, target in enumerate(targets):
+            for j in range(vectors):
+                before = builder.select(keep, do.load(target, j), do.zero)
+                do.store(builder.fadd(before, sums[i * vectors + j]), target, j)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def make_tile(rows, vectors, gradient=False, lines=1):
+    """Make an operation that adds a tile of `rows` × `vectors` to the Gram matrix."""
+    codegen = _tile_codegen(rows, vectors, gradient, lines)
+
+    @intrinsic
+    def tile(typing, summands, run, b, a, line):
+        """gram[top+b:…, a:…] += Σ_o w_o y_o[b:…] y_o[a:…]ᵀ, y_o = source[at + o].
+
+        `rows` elements from b on, `vectors` vectors from a on; w_o = weights[first + o]. With
+        `gradient` also g[lane, a:…] += Σ_o w_o r_o y_o[a:…]. Without `keep` both are
+        overwritten: cheaper than to clear them first. On the way `lines` vectors from column
+        `line` on are prefetched of each row of `other` that comes next, by
+        indices[ahead + o]: arithmetic leaves the memory idle otherwise.
+        """
+        n = types.int64
+        return types.void(summands, run, n, n, n), codegen
+
+    return tile
+
+
+def _dots_codegen(gather):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        rows, at, x, lane, out, out_at = args[:6]
+        do = Vectors(context, builder, kinds[0].dtype)
+        packed = [
+            do.pointer(kinds[0], rows, builder.add(at, do.INDEX(i)), do.INDEX(0))
+            for i in range(do.lanes)
+        ]
+        sources = packed
+        if gather:
+            indices, first, last, other = args[6:]
+            end = builder.sub(last, do.INDEX(1))
+            sources = []
+            for i in range(do.lanes):
+                index = do.index(kinds[6], indices, builder.add(first, do.INDEX(i)), end)
+                sources.append(do.pointer(kinds[9], other, index, do.INDEX(0)))
+        with_x = do.pointer(kinds[2], x, lane, do.INDEX(0))
+
+        def body(column, sums):
+            factor = do.load(builder.gep(with_x, [column]))
+            following = []
+            for source, target, total in zip(sources, packed, sums, strict=True):
+                value = do.load(builder.gep(source, [column]))
+                if gather:
+                    do.store(value, builder.gep(target, [column]))
+                following.append(do.multiply_add(value, factor, total))
+            return following
+
+        width = do.width(kinds[0], rows)
+        sums = do.loop(do.INDEX(0), width, do.lanes, [do.zero] * do.lanes, body)
+        do.store(do.totals(sums), do.pointer(kinds[4], out, None, out_at))
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def dots(typing, rows, at, x, lane, out, out_at):
+    """out[out_at + i] = rows[at + i] · x[lane], for as many i as a vector has lanes."""
+    n = types.int64
+    return types.void(rows, n, x, n, out, n), _dots_codegen(False)
+
+
+@intrinsic
+def gather_dots(typing, rows, at, x, lane, out, out_at, indices, first, last, other):
+    """The same, once rows[at + i] = other[indices[first + i]]; behind `last` the last again."""
+    n = types.int64
+    return types.void(rows, n, x, n, out, n, indices, n, n, other), _dots_codegen(True)
+
+
+def _fetch_codegen(ones):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        out, at, count = args[:3]
+        do = Vectors(context, builder, kinds[0].dtype)
+        one = do.element(1.0)
+        target = do.pointer(kinds[0], out, None, at)
+        source = None if ones else do.pointer(kinds[3], args[3], None, args[4])
+        full = builder.mul(builder.sdiv(count, do.INDEX(do.lanes)), do.INDEX(do.lanes))
+
+        def vector(o, _):
+            value = do.splat(one) if ones else do.load(builder.gep(source, [o]))
+            do.store(value, builder.gep(target, [o]))
+            return []
+
+        def scalar(o, _):
+            value = one if ones else builder.load(builder.gep(source, [o]))
+            builder.store(value, builder.gep(target, [o]))
+            return []
+
+        do.loop(do.INDEX(0), full, do.lanes, [], vector)
+        with builder.if_then(builder.icmp_signed("<", full, count)):
+            do.store(do.zero, builder.gep(target, [full]))
+            do.loop(full, count, 1, [], scalar)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@intrinsic
+def fetch(typing, out, at, count, source, first):
+    """out[at:at+count] = source[first:first+count], then zeros to the end of a vector."""
+    n = types.int64
+    return types.void(out, n, n, source, n), _fetch_codegen(False)
+
+
+@intrinsic
+def fetch_ones(typing, out, at, count):
+    """The same from a source of ones."""
+    return types.void(out, types.int64, types.int64), _fetch_codegen(True)
+
+
+def _residuals_codegen(context, builder, signature, args):
+    kinds = signature.args
+    at, count, upper, lower = args[4:]
+    do = Vectors(context, builder, kinds[0].dtype)
+    upper, lower = do.splat(upper), do.splat(lower)
+
+    def body(o, sums):
+        places = [do.pointer(kinds[n], args[n], None, builder.add(at, o)) for n in range(4)]
+        weight, before, product = (do.load(place) for place in places[:3])
+        after = builder.fsub(before, product)
+        do.store(after, places[1])
+        negative, square, below = do.squares(after, weight)
+        do.store(builder.fmul(weight, builder.select(negative, lower, upper)), places[3])
+        _, size, _ = do.squares(before, weight)
+        return [builder.fadd(a, b) for a, b in zip(sums, (square, below, size), strict=True)]
+
+    return do.loop_of_sums(signature.return_type, count, 3, body)
+
+
+@intrinsic
+def residuals(typing, v, r, s, w, at, count, upper, lower):
+    """Take s off r; w = v · weight of r's sign, for whole vectors from `at` on.
+
+    Returns Σ v r², its part with r < 0, and Σ v r² as r was before, in float64.
+    """
+    n, result = types.int64, types.UniTuple(types.float64, 3)
+    return result(v, r, s, w, n, n, v.dtype, v.dtype), _residuals_codegen
+
+
+def _trial_codegen(context, builder, signature, args):
+    kinds = signature.args
+    at, count, step = args[3:]
+    do = Vectors(context, builder, kinds[0].dtype)
+    minus = do.splat(builder.fneg(step))
+    one = ir.Constant(do.zero_64.type, [ir.DoubleType()(1.0)] * do.lanes)
+
+    def body(o, sums):
+        places = [do.pointer(kinds[n], args[n], None, builder.add(at, o)) for n in range(3)]
+        weight, before, change = (do.load(place) for place in places)
+        after = do.multiply_add(minus, change, before)
+        negative, square, below = do.squares(after, weight)
+        was = builder.fcmp_ordered("<", before, do.zero)
+        counts = builder.fcmp_ordered(">", weight, do.zero)
+        moved = builder.and_(builder.xor(negative, was), counts)
+        flip = builder.select(moved, one, do.zero_64)
+        return [builder.fadd(a, b) for a, b in zip(sums, (square, below, flip), strict=True)]
+
+    return do.loop_of_sums(signature.return_type, count, 3, body)
+
+
+@intrinsic
+def trial(typing, v, r, s, at, count, step):
+    """Of r − step·s: Σ v r², its part with r < 0, and how many that count change sign."""
+    n, result = types.int64, types.UniTuple(types.float64, 3)
+    return result(v, r, s, n, n, v.dtype), _trial_codegen
+
+
+def _move_codegen(context, builder, signature, args):
+    kinds = signature.args
+    at, upper, lower = args[3:]
+    do = Vectors(context, builder, kinds[0].dtype)
+    upper, lower = do.splat(upper), do.splat(lower)
+    places = [do.pointer(kinds[n], args[n], None, at) for n in range(3)]
+    weight, before, change = (do.load(place) for place in places)
+    after = builder.fsub(before, change)
+    do.store(after, places[1])
+    weights = [
+        builder.select(builder.fcmp_ordered("<", r, do.zero), lower, upper) for r in (before, after)
+    ]
+    moved = builder.fmul(weight, builder.fsub(weights[1], weights[0]))
+    do.store(moved, places[2])
+    bits = builder.bitcast(builder.fcmp_unordered("!=", moved, do.zero), ir.IntType(do.lanes))
+    return builder.zext(bits, do.INDEX)
+
+
+@intrinsic
+def move(typing, v, r, s, at, upper, lower):
+    """Take s off r and let s become the change of the weights, for one vector from `at` on.
+
+    Returns where that is not zero, one bit per lane.
+    """
+    n = types.int64
+    return n(v, r, s, n, v.dtype, v.dtype), _move_codegen
+
+
+def _copy_codegen(context, builder, signature, args):
+    kinds = signature.args
+    out, out_row, source, row = args
+    do = Vectors(context, builder, kinds[0].dtype)
+
+    def body(column, _):
+        value = do.load(do.pointer(kinds[2], source, row, column))
+        do.store(value, do.pointer(kinds[0], out, out_row, column))
+        return []
+
+    do.loop(do.INDEX(0), do.width(kinds[0], out), do.lanes, [], body)
+    return context.get_dummy_value()
+
+
+@intrinsic
+def copy(typing, out, out_row, source, row):
+    """out[out_row] = source[row]."""
+    return types.void(out, types.int64, source, types.int64), _copy_codegen
+
+
+def _weighted_sum_codegen(vectors):
+    def codegen(context, builder, signature, args):
+        kinds = signature.args
+        indices, values, first, last, dense, out, row, column = args
+        do = Vectors(context, builder, kinds[4].dtype)
+
+        def body(e, sums):
+            value = do.splat(builder.load(do.pointer(kinds[1], values, None, e)))
+            at = do.pointer(kinds[4], dense, do.index(kinds[0], indices, e, last), column)
+            return [do.multiply_add(value, do.load(at, j), total) for j, total in enumerate(sums)]
+
+        target = do.pointer(kinds[5], out, row, column)
+        for j, total in enumerate(do.loop(first, last, 1, [do.zero] * vectors, body)):
+            do.store(total, target, j)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def make_weighted_sum(vectors):
+    """Make an operation that sums rows over `vectors` vectors."""
+
+    @intrinsic
+    def weighted_sum(typing, indices, values, first, last, dense, out, row, column):
+        """out[row, column:…] = Σ_e values[e] · dense[indices[e], column:…], e from first on."""
+        n = types.int64
+        kinds = (indices, values, n, n, dense, out, n, n)
+        return types.void(*kinds), _weighted_sum_codegen(vectors)
+
+    return weighted_sum
