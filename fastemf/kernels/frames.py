@@ -12,6 +12,9 @@ is not the frame itself.
 
 from __future__ import annotations
 
+import struct
+from functools import cache
+from math import prod
 from typing import Any, NamedTuple
 
 import numba
@@ -30,7 +33,7 @@ from numba.extending import (
 from numba.np.arrayobj import make_array, populate_array
 from numpy.typing import NDArray
 
-from fastemf.kernels.compilation import INTERPRETED, Unit
+from fastemf.kernels.compilation import INTERPRETED, Unit, helper
 
 __all__ = [
     "Frame",
@@ -46,6 +49,7 @@ __all__ = [
 ]
 
 Frame = Any  # a named tuple of arrays, numbers and frames
+Kind = Any  # of a field: (dtype, dimensions) of an array, a `FrameType`, float or int
 LINE = 64  # bytes of a cache line
 
 
@@ -126,14 +130,14 @@ class Unset(NamedTuple):
 
 def pack(frame: Frame) -> Packed:
     """Lay a frame out for compiled functions; its arrays must be contiguous."""
-    kinds: list[types.Type] = []
+    kinds: list[Kind] = []
     words: list[Any] = []
     held: list[Any] = [frame]
     for name, value in zip(frame._fields, frame, strict=True):
         if isinstance(value, np.ndarray):
             if not value.flags.c_contiguous:
                 raise TypeError(f"{name} must be contiguous, got strides {value.strides}")
-            kinds.append(_array_type(value.dtype, value.ndim))
+            kinds.append((value.dtype, value.ndim))
             words += (value.__array_interface__["data"][0], *value.shape)
         elif isinstance(value, Unset):
             kinds.append(value.type)
@@ -143,18 +147,20 @@ def pack(frame: Frame) -> Packed:
             kinds.append(inner.type)
             words.append(inner.address)
             held.append(inner)
-        elif isinstance(value, (float, np.floating)):
-            kinds.append(types.float64)
-            words.append(np.float64(value).view(np.int64))
-        elif callable(value):  # a unit, without the JIT
-            kinds.append(types.int64)
-            words.append(1)
+        elif isinstance(value, float):
+            kinds.append(float)
+            words.append(_bits_of(value))
         else:
-            kinds.append(types.int64)
-            words.append(value)
+            kinds.append(int)
+            words.append(1 if callable(value) else value)  # a unit, without the JIT
     laid = np.array(words, np.int64)
-    kind = _frame_type(type(frame), tuple(kinds))
+    template: Any = type(frame)
+    kind = frame_type(template, tuple(kinds))
     return Packed(kind, laid.__array_interface__["data"][0], (laid, *held))
+
+
+def _bits_of(value: float) -> int:
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
 
 
 def type_of(frame: Frame) -> FrameType:
@@ -162,23 +168,20 @@ def type_of(frame: Frame) -> FrameType:
     return pack(frame).type
 
 
-_array_types: dict[tuple[Any, int], types.Type] = {}
-_frame_types: dict[tuple[Any, ...], FrameType] = {}
+@cache
+def frame_type(template: Any, kinds: tuple[Kind, ...]) -> FrameType:
+    """Return the type of a frame, given the kinds of its fields."""
+    fields = zip(template._fields, map(_typed, kinds), strict=True)
+    return FrameType(template.__name__, tuple(fields))
 
 
-def _array_type(dtype: np.dtype[Any], ndim: int) -> types.Type:
-    key = (dtype, ndim)
-    if key not in _array_types:
-        _array_types[key] = types.Array(numba.from_dtype(dtype), ndim, "C")
-    return _array_types[key]
-
-
-def _frame_type(template: Any, kinds: tuple[types.Type, ...]) -> FrameType:
-    key = (template, kinds)
-    if key not in _frame_types:
-        fields = tuple(zip(template._fields, kinds, strict=True))
-        _frame_types[key] = FrameType(template.__name__, fields)
-    return _frame_types[key]
+def _typed(kind: Kind) -> types.Type:
+    if isinstance(kind, FrameType):
+        return kind
+    if isinstance(kind, tuple):
+        dtype, ndim = kind
+        return types.Array(numba.from_dtype(dtype), ndim, "C")
+    return types.float64 if kind is float else types.int64
 
 
 def code_of(table: Any, units: dict[str, Unit], *frames: FrameType) -> Frame:
@@ -206,7 +209,7 @@ def plan_for(template: Any, **fields: Any) -> Plan:
 
     A vector load across two lines costs two.
     """
-    kinds: list[types.Type] = []
+    kinds: list[Kind] = []
     words: list[int] = []
     places: list[int] = []
     size = 0
@@ -214,14 +217,14 @@ def plan_for(template: Any, **fields: Any) -> Plan:
         field = fields[name]
         if isinstance(field, tuple):
             dtype, shape = np.dtype(field[0]), field[1]
-            kinds.append(_array_type(dtype, len(shape)))
+            kinds.append((dtype, len(shape)))
             places.append(len(words))
             words += (size, *shape)
-            size += -(-int(np.prod(shape)) * dtype.itemsize // LINE) * LINE
+            size += -(-prod(shape) * dtype.itemsize // LINE) * LINE
         else:
-            kinds.append(types.int64)
+            kinds.append(int)
             words.append(field)
-    like = Unset(_frame_type(template, tuple(kinds)), template, fields)
+    like = Unset(frame_type(template, tuple(kinds)), template, fields)
     return Plan(np.array(words, np.int64), np.array(places, np.int64), size, like)
 
 
@@ -272,7 +275,7 @@ else:
         """Keep what `reserve` allocated until here: Numba frees an array after its last use."""
         return types.void(owner), lambda context, *_: context.get_dummy_value()
 
-    @numba.njit(error_model="numpy")
+    @helper(allocates=True)
     def reserve(plan):
         """Allocate the frame of a plan, zeroed; returns what owns it, to be held, and the frame."""
         words, places = plan.words, plan.places

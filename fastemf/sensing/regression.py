@@ -7,9 +7,9 @@ Minimise
     f(x) = Σ v_i w(r_i) r_i² + λ ‖x‖²,     r = b − D x,
 
 by the safeguarded Newton method of the row solves: with the signs frozen f has
-Hessian 2H, H = Dᵀ V W D + λ I, and gradient −2g; the step p solves H p = g and
-predicts a decrease of g·p; one that does not bring a quarter of it is replaced by the exact
-minimum along p. After the first H only measurements whose sign flipped are corrected.
+Hessian 2H, H = Dᵀ V W D + λ I, and gradient −2g; the step p solves H p = g and is taken by the
+rule of `fastemf.kernels.newton`. After the first H only measurements whose sign flipped are
+corrected.
 
 H is held densely where that takes at most `GRAM_BYTES`; beyond that p comes from
 conjugate gradients, which need D only through the operator. D itself is held while
@@ -28,6 +28,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fastemf.kernels.newton import bound_of_f, is_solved, rounding_of
 from fastemf.loss import sign_weights
 from fastemf.operators import Operator
 from fastemf.solver.records import HalfSweep
@@ -160,24 +161,22 @@ def solve_regression(
             g = design.adjoint(w * r) - ridge * x
             continue
         predicted = float(g @ p)
-        last = predicted <= 64 * eps * f + noise
+        rounding = rounding_of(f, noise, eps)
         s = design.times(p)
         step, trial = 1.0, _objective(r - s, v, omega) + ridge * float(np.sum((x + p) ** 2))
-        if trial > f - (0.0 if last else 0.25 * predicted):
+        if trial > bound_of_f(f, predicted, rounding, full=True):
             searches += 1
             step = _line_search(r, s, v, omega, ridge * float(x @ p), ridge * float(p @ p))
             moved = x + step * p
             trial = _objective(r - step * s, v, omega) + ridge * float(moved @ moved)
         iterations += 1
-        if trial > f:  # only rounding can do that: x is as good as it gets
+        if trial > bound_of_f(f, predicted, rounding, full=False):  # x is as good as it gets
             break
         x, r, f = x + step * p, r - step * s, trial
         changed = v * sign_weights(r, omega)
         flipped = int(np.count_nonzero(changed != w))
         flips += flipped
-        # A full step that changed no weight has reached the minimum of its quadratic, to an
-        # accuracy that a second one could improve only where H is ill-conditioned.
-        if last or (flipped == 0 and step == 1.0 and kept**2 > eps):
+        if is_solved(predicted, rounding, noise, flipped, step, kept**2 > eps):
             break
         newton.update(w, changed)
         w = changed
