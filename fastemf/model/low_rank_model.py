@@ -12,7 +12,7 @@ from fastemf.inputs.labels import Labels, check_known
 from fastemf.inputs.tables import is_table, select
 from fastemf.kernels.entries import PREDICT_PAIRS
 from fastemf.kernels.threads import count_threads, launch
-from fastemf.operators import as_operator
+from fastemf.operators.conversion import as_operator
 from fastemf.solver.records import SweepRecord
 from fastemf.support.validation import check_choice, check_clip, check_indices, check_integer
 
