@@ -168,7 +168,7 @@ def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_0
     for a factor 5 % away, as in a sweep that is not the first.
     """
     from fastemf.kernels.sweep import padded
-    from fastemf.observations.memory import Side
+    from fastemf.observations.source import Side
     from fastemf.solver.blocks import RowProblem, solve_block
 
     rng = np.random.default_rng(0)

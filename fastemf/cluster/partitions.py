@@ -19,7 +19,8 @@ from fastemf.cluster.source import ClusterSide, ClusterSource, even_cuts
 from fastemf.cluster.workers import Cluster, threads_of_worker
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.value_check import ValueCheck, check_weights
-from fastemf.observations.memory import Side, group
+from fastemf.observations.memory import group
+from fastemf.observations.source import Side
 from fastemf.store.chunks import Chunk, Names, read_chunks
 from fastemf.store.label_index import LabelIndex
 from fastemf.support.validation import check_dtype, check_indices, check_shape

@@ -14,7 +14,7 @@ from fastemf.inputs.entries import PART
 from fastemf.inputs.labels import Labels
 from fastemf.kernels.sweep import padded
 from fastemf.kernels.threads import balanced
-from fastemf.observations.memory import Side, Source
+from fastemf.observations.source import Side, Source
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -77,13 +77,13 @@ class ClusterSide:
         *args: Any,
         n_threads: int,
     ) -> Iterator[tuple[slice, Any]]:
-        """All blocks at once, each where it is; see `fastemf.observations.memory.Grouped`."""
+        """All blocks at once, each where it is; see `fastemf.observations.source.Grouped`."""
         parts = [tuple(array[rows] for array in own) for rows in self._rows]
         results = self._cluster.run(_on_block, self._blocks, others, parts, task, *args)
         return zip(self._rows, results, strict=True)
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
-        """Added up here, stretch after stretch; see `fastemf.observations.memory.Grouped`.
+        """Added up here, stretch after stretch; see `fastemf.observations.source.Grouped`.
 
         A stretch that two blocks share comes here whole.
         """

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels.threads import count_threads
-from fastemf.observations.memory import Side
+from fastemf.observations.source import Side
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -20,7 +20,8 @@ from fastemf.model.low_rank_model import LowRankModel
 from fastemf.model.ranking import Ranking, rank_rows
 from fastemf.model.similarity import Similar, nearest
 from fastemf.model.summary import Summary, summarise_groups
-from fastemf.observations.memory import Observations, Side, observe
+from fastemf.observations.memory import Observations, observe
+from fastemf.observations.source import Side
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.support.validation import (

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.table_files import is_source
 from fastemf.inputs.tables import is_table
-from fastemf.observations.memory import Observations, Source, observe
+from fastemf.observations.memory import Observations, observe
+from fastemf.observations.source import Source
 from fastemf.support.validation import check_choice, check_integer, check_number, check_rng
 
 __all__ = ["Split", "cells", "folds", "held_out", "hold_out", "split"]

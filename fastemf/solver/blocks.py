@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fastemf.kernels import sweep as kernels
 from fastemf.kernels.threads import balanced, launch
-from fastemf.observations.memory import Side
+from fastemf.observations.source import Side
 
 __all__ = ["RowProblem", "Solved", "solve_block"]
 

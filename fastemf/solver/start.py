@@ -13,7 +13,7 @@ from fastemf.inputs.labels import Labels
 from fastemf.kernels import sweep as kernels
 from fastemf.kernels.threads import balanced, launch, single_threaded_blas
 from fastemf.model.factorization import Factorization
-from fastemf.observations.memory import Grouped, Side, Source
+from fastemf.observations.source import Grouped, Side, Source
 from fastemf.operators import Operator
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.records import Ridge

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.entries import PART, parts
 from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
-from fastemf.observations.memory import Readable, Side, Source
+from fastemf.observations.source import Readable, Side, Source
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import checksum, read_into
 from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
