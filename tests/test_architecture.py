@@ -28,6 +28,10 @@ ROOMS = [
 ]  # fmt: skip
 SHELL = ("cli", "__main__")
 
+# What each command and each experiment is called by, and what `kernels.operators` calls the
+# source of an operator's entries.
+SHARED = {"add", "run", "Source"}
+
 
 def room(name):
     """The room of a module; what else lies at the top is a task."""
@@ -52,6 +56,23 @@ def imports(tree):
             for alias in node.names:
                 if alias.name.startswith("fastemf."):
                     yield alias.name.removeprefix("fastemf.")
+
+
+def definitions(tree):
+    """Public names that a module defines: functions, classes, types, and constants it offers."""
+    offered = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names = [node.name]
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            if names == ["__all__"]:
+                offered = {item.value for item in getattr(node.value, "elts", ())}
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_") and not name.isupper())
+        yield from (name for name in names if name.isupper() and name in offered)
 
 
 def decorated(tree):
@@ -83,6 +104,14 @@ def test_no_module_imports_itself_by_a_detour():
         free = {name for name, others in left.items() if not others & left.keys()}
         assert free, f"these import each other: {sorted(left)}"
         left = {name: others for name, others in left.items() if name not in free}
+
+
+def test_a_public_name_has_one_meaning():
+    homes = {}
+    for name, tree in MODULES.items():
+        for defined in set(definitions(tree)) - SHARED:
+            homes.setdefault(defined, []).append(name)
+    assert not {defined: names for defined, names in homes.items() if len(names) > 1}
 
 
 def test_only_one_file_touches_numbas_threads():

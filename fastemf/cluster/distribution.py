@@ -15,7 +15,7 @@ from fastemf.cluster.workers import Cluster, connect
 from fastemf.inputs.tables import check_names
 from fastemf.store import Store, read_block
 from fastemf.store import open as open_store
-from fastemf.store.chunks import Names
+from fastemf.store.chunks import TableColumns
 from fastemf.store.manifest import Manifest
 
 __all__ = ["distribute"]
@@ -49,7 +49,7 @@ def distribute(
         Threads of a worker that a task may use.
     """
     cluster = connect(client, n_jobs)
-    columns = Names(rows, cols, values, weights, positions=shape is not None)
+    columns = TableColumns(rows, cols, values, weights, positions=shape is not None)
     if isinstance(R, list) and R and all(isinstance(path, (str, os.PathLike)) for path in R):
         paths = [os.path.abspath(path) for path in R]
         columns.given()
@@ -80,7 +80,7 @@ def _sees_files(paths: list[str]) -> str:
     return "" if missing is None else f"{missing}: every worker must see the files of R"
 
 
-def _from_frame(frame: Any, columns: Names, shape: Any, cluster: Cluster) -> ClusterSource:
+def _from_frame(frame: Any, columns: TableColumns, shape: Any, cluster: Cluster) -> ClusterSource:
     wanted = columns.given()
     check_names(wanted, list(frame.columns), "the Dask DataFrame")
     cluster.check(str)

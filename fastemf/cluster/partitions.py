@@ -21,7 +21,7 @@ from fastemf.inputs.labels import Labels
 from fastemf.inputs.value_check import ValueCheck, check_weights
 from fastemf.observations.memory import group
 from fastemf.observations.source import Side
-from fastemf.store.chunks import Chunk, Names, read_chunks
+from fastemf.store.chunks import Chunk, TableColumns, read_chunks
 from fastemf.store.label_index import LabelIndex
 from fastemf.support.validation import check_dtype, check_indices, check_shape
 
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     weights: NDArray[Any]  # empty where every weight is one
 
 
-class Summary(NamedTuple):
+class PartSummary(NamedTuple):
     """What must be known of a part before it can be cut."""
 
     name: str
@@ -50,17 +50,17 @@ class Summary(NamedTuple):
     is_text: bool  # labels as they are written in a CSV file
 
 
-class Read(NamedTuple):
+class ReadPart(NamedTuple):
     """A part, numbered by itself where it has labels."""
 
     part: Part
-    summary: Summary
+    summary: PartSummary
     row_labels: Labels | None  # None where rows are positions, or there is no entry
     col_labels: Labels | None
 
 
 def from_parts(
-    parts: Sequence[Any], names: Sequence[str], columns: Names, shape: Any, cluster: Cluster
+    parts: Sequence[Any], names: Sequence[str], columns: TableColumns, shape: Any, cluster: Cluster
 ) -> ClusterSource:
     """Observations of all parts, in blocks that workers hold.
 
@@ -168,7 +168,7 @@ class _Shuffle:
         return ClusterSide(cluster, blocks, cuts, indptr, mass, dtype)
 
 
-def _joint_type(summaries: list[Summary]) -> np.dtype[Any]:
+def _joint_type(summaries: list[PartSummary]) -> np.dtype[Any]:
     """The values' type, which all parts share, once they are checked."""
     filled = [(summary, summary.check) for summary in summaries if summary.check is not None]
     if not filled:
@@ -190,7 +190,9 @@ def _joint_type(summaries: list[Summary]) -> np.dtype[Any]:
 # --- on a worker ----------------------------------------------------------------------------
 
 
-def _read(source: Any, name: str, *, columns: Names, shape: tuple[int, int] | None) -> Read:
+def _read(
+    source: Any, name: str, *, columns: TableColumns, shape: tuple[int, int] | None
+) -> ReadPart:
     """The entries of a file or a table."""
     is_file = isinstance(source, str)
     found = read_chunks([source] if is_file else iter([source]), columns, 1 << 20)
@@ -199,8 +201,8 @@ def _read(source: Any, name: str, *, columns: Names, shape: tuple[int, int] | No
     ]
     if not chunks:
         none = np.empty(0, np.int64)
-        summary = Summary(name, np.dtype(np.float64), None, False)
-        return Read(Part((none, none), np.empty(0), np.empty(0)), summary, None, None)
+        summary = PartSummary(name, np.dtype(np.float64), None, False)
+        return ReadPart(Part((none, none), np.empty(0), np.empty(0)), summary, None, None)
     # Those of a CSV file are texts until all parts are known.
     labels = [LabelIndex(word, is_text=False) for word in chunks[0].labels or ()]
     dtype = check_dtype(chunks[0].values.dtype, f"values of {name}")
@@ -212,8 +214,8 @@ def _read(source: Any, name: str, *, columns: Names, shape: tuple[int, int] | No
         _joined([p.weights for p in parts]),
     )
     row_labels, col_labels = (index.finish() for index in labels) if labels else (None, None)
-    summary = Summary(name, dtype, check, chunks[0].is_text)
-    return Read(part, summary, row_labels, col_labels)
+    summary = PartSummary(name, dtype, check, chunks[0].is_text)
+    return ReadPart(part, summary, row_labels, col_labels)
 
 
 def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:

@@ -22,8 +22,8 @@ __all__ = [
     "fit_options",
     "number_or_auto",
     "read_data",
+    "rereadable",
     "show_progress",
-    "source_of",
 ]
 
 FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending"
@@ -156,7 +156,7 @@ def check_free_table(path: str | None, force: bool, *, as_json: bool = False) ->
         raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
-def source_of(path: str) -> Callable[[], Any]:
+def rereadable(path: str) -> Callable[[], Any]:
     """What to read a file from, as often as one likes: standard input too."""
     if path != "-":
         return lambda: path
@@ -177,7 +177,7 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
     from fastemf.inputs.table_files import column_names
 
     path = getattr(args, name)
-    source = source_of(path)
+    source = rereadable(path)
     present = None if Path(path).is_dir() else column_names(source())
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]

@@ -26,9 +26,9 @@ def as_json(facts: Any) -> str:
 def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> None:
     """Write a table given by columns, arrays of one length."""
     if not to_json:
-        from fastemf.inputs.table_files import write
+        from fastemf.inputs.table_files import write_table
 
-        write("-" if out is None else out, columns)
+        write_table("-" if out is None else out, columns)
         return
     import pyarrow as pa
 

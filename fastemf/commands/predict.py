@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table, source_of
+from fastemf.commands.arguments import add_out_table, check_free_table, rereadable
 from fastemf.commands.label_text import like
 from fastemf.commands.output import unused, write_columns
 
@@ -47,10 +47,10 @@ def run(args: argparse.Namespace) -> None:
     """Read the pairs, predict them, write them with their predictions."""
     check_free_table(args.out, args.force, as_json=args.json)
     from fastemf import load
-    from fastemf.inputs.table_files import column_names, read
+    from fastemf.inputs.table_files import column_names, read_file
 
     model = load(args.model)
-    source = source_of(args.pairs)
+    source = rereadable(args.pairs)
     present = column_names(source())
     if present is None:
         raise ValueError(f"{args.pairs} is a matrix; pairs are a table with two columns")
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     names = pair_columns(args.pairs, present, args, first)
     sides = zip(names, (first.row_labels, first.col_labels), strict=True)
     texts = [name for name, labels in sides if labels is not None and labels.kind == "str"]
-    table = read(source(), names, [], texts).content
+    table = read_file(source(), names, [], texts).content
     rows, cols = (table.column(name) for name in names)
     predicted = model.predict(
         like(first.row_labels, rows, "rows", args.unknown),

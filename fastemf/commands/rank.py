@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table, source_of
+from fastemf.commands.arguments import add_out_table, check_free_table, rereadable
 from fastemf.commands.label_text import from_text, like
 from fastemf.commands.output import unused, write_columns
 from fastemf.commands.predict import pair_columns
@@ -89,14 +89,14 @@ def seen_of(args: argparse.Namespace, fit: Any) -> Any:
     """The pairs to leave out, as `Factorization.rank` takes them."""
     if args.seen is None:
         return None
-    from fastemf.inputs.table_files import column_names, read
+    from fastemf.inputs.table_files import column_names, read_file
 
-    source = source_of(args.seen)
+    source = rereadable(args.seen)
     present = column_names(source())
     if present is None:
         return args.seen
     names = pair_columns(args.seen, present, args, fit)
-    table = read(source(), names, []).content
+    table = read_file(source(), names, []).content
     rows, cols = (
         like(labels, table.column(name), f"column {name!r} of --seen")
         for labels, name in zip((fit.row_labels, fit.col_labels), names, strict=True)

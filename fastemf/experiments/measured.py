@@ -17,7 +17,7 @@ from fastemf.experiments.settings import LEVELS, Settings
 from fastemf.experiments.tally import ALL, Tally
 from fastemf.metrics import bin_of, check_edges
 
-__all__ = ["Draw", "check_bins", "measure", "show", "show_data"]
+__all__ = ["Draw", "check_bins", "judge_draws", "show_data", "show_errors"]
 
 
 class Draw(NamedTuple):
@@ -41,7 +41,7 @@ def check_bins(values: NDArray[np.float64], edges: Sequence[float], unit: str) -
     return bounds
 
 
-def measure(
+def judge_draws(
     settings: Settings, draws: Sequence[Draw], edges: tuple[float, ...], unit: str
 ) -> Tally:
     """Fit every draw at every level and judge it."""
@@ -82,7 +82,7 @@ def show_data(report: Report, R: Any, settings: Settings, label: str, unit: str)
     )
 
 
-def show(report: Report, tally: Tally, draws: Sequence[Draw]) -> None:
+def show_errors(report: Report, tally: Tally, draws: Sequence[Draw]) -> None:
     """Add the figures and tables of relative errors."""
     report.rows.extend(tally.rows)
     rates = tally.rates

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastemf.datasets import MeasuredMatrix, Split, load_wsdream, split
-from fastemf.experiments.measured import Draw, check_bins, measure, show, show_data
+from fastemf.experiments.measured import Draw, check_bins, judge_draws, show_data, show_errors
 from fastemf.experiments.report import Report
 from fastemf.experiments.settings import Settings
 from fastemf.support.validation import check_rank
@@ -56,9 +56,9 @@ def run(
             "score of a level; w_eff is the level at which predictions really lie.",
         ],
     )
-    tally = measure(settings, draws, edges, measured.unit)
+    tally = judge_draws(settings, draws, edges, measured.unit)
     show_data(report, uniform_part(measured), settings, "response time", measured.unit)
-    show(report, tally, draws)
+    show_errors(report, tally, draws)
     return report
 
 

@@ -21,12 +21,12 @@ __all__ = [
     "Where",
     "arrow_column",
     "check_nulls",
+    "concatenated",
     "distinct_where",
     "encode",
     "first_null",
     "index_in",
     "is_dictionary",
-    "joined",
     "kind_of",
     "position",
     "read_column",
@@ -130,7 +130,7 @@ def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
         if str(flat.type) == "string_view":  # which it cannot look up
             flat = flat.cast(pa.large_string())
         among = pa.array(values, flat.type)
-    return joined(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
+    return concatenated(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
 
 
 def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
@@ -268,7 +268,7 @@ def _chunks(column: Any) -> list[Any]:
     return column.chunks if hasattr(column, "chunks") else [column]
 
 
-def joined(column: Any) -> NDArray[Any]:
+def concatenated(column: Any) -> NDArray[Any]:
     """Numbers of an Arrow column without nulls; one chunk's are not copied."""
     parts = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
     if not parts:
@@ -289,7 +289,7 @@ def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:
         raise TypeError(f"{what} {RULE}, got type {kind}{hint}")
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
-    return _as_kind(joined(column), what, position)
+    return _as_kind(concatenated(column), what, position)
 
 
 def _encode_arrow(

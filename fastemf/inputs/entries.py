@@ -22,7 +22,7 @@ from fastemf.support.warn import warn
 
 __all__ = [
     "PART",
-    "Entries",
+    "EntryArrays",
     "check_entries",
     "check_same_shape",
     "flat_weights",
@@ -34,7 +34,7 @@ __all__ = [
 PART = 1 << 16  # entries
 
 
-class Entries(NamedTuple):
+class EntryArrays(NamedTuple):
     """Entries in the order given, arrays contiguous, writeable and of the kernels' types."""
 
     shape: tuple[int, int]
@@ -64,7 +64,7 @@ class Entries(NamedTuple):
         return ", ".join(f"{name} {at}" for name, at in sorted(places, reverse=True))
 
 
-def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
+def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
     """Any input without labels as checked entries; see `fastemf.observations.memory.observe`."""
     if sp.issparse(R):
         found, v = _from_sparse(R, weights)
@@ -76,7 +76,7 @@ def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
     return check_entries(found, v)
 
 
-def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
+def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
     """Entries and their weights as given, checked and of the kernels' types."""
     given = found.shape[::-1] if found.transposed else found.shape
     if found.values.size == 0:
@@ -109,10 +109,10 @@ def parts(size: int) -> Iterator[slice]:
 # --- input formats -------------------------------------------------------------------------
 
 _NONE = np.empty(0)
-Read = tuple[Entries, NDArray[Any] | None]  # and the weights as given
+_Weighted = tuple[EntryArrays, NDArray[Any] | None]  # and the weights as given
 
 
-def _from_sparse(R: Any, weights: Any) -> Read:
+def _from_sparse(R: Any, weights: Any) -> _Weighted:
     if R.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {R.shape}")
     check_dtype(R.dtype, "R")
@@ -145,7 +145,7 @@ def _from_sparse(R: Any, weights: Any) -> Read:
             )
         v = flat_weights(weights, values.size)
     shape = (int(R.shape[0]), int(R.shape[1]))
-    return Entries(shape, rows, cols, values, _NONE, pointers), v
+    return EntryArrays(shape, rows, cols, values, _NONE, pointers), v
 
 
 def _stored_entries(
@@ -191,7 +191,7 @@ def _check_compressed(R: Any) -> NDArray[np.int64]:
     return indptr
 
 
-def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
+def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
     if len(R) != 3:
         hint = "; scipy's (values, (rows, cols)) is another order" if len(R) == 2 else ""
         raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items{hint}")
@@ -223,10 +223,10 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
                 "np.unique(ids, return_inverse=True), or give shape= if they are right"
             )
     v = None if weights is None else flat_weights(weights, values.size)
-    return Entries((m, n), rows, cols, values, _NONE), v
+    return EntryArrays((m, n), rows, cols, values, _NONE), v
 
 
-def _from_dense(R: Any, weights: Any) -> Read:
+def _from_dense(R: Any, weights: Any) -> _Weighted:
     try:
         array = R if isinstance(R, np.ma.MaskedArray) else np.asarray(R)
     except ValueError as error:
@@ -250,7 +250,7 @@ def _from_dense(R: Any, weights: Any) -> Read:
         if v.shape != values.shape:
             raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
         v = v[rows, cols]
-    return Entries(values.shape, rows, cols, values[rows, cols], _NONE), v
+    return EntryArrays(values.shape, rows, cols, values[rows, cols], _NONE), v
 
 
 def warn_of_lines(matrix: NDArray[Any]) -> None:
@@ -295,17 +295,17 @@ def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any])
     return _writeable(indices, dtype)
 
 
-def _check_values(found: Entries, dtype: np.dtype[Any]) -> None:
+def _check_values(found: EntryArrays, dtype: np.dtype[Any]) -> None:
     check = ValueCheck(dtype)
     for part in parts(found.values.size):
         check.see(found.values[part], partial(_place, found, part.start))
     check.finish()
 
 
-def _check_weights(found: Entries, given: NDArray[Any]) -> None:
+def _check_weights(found: EntryArrays, given: NDArray[Any]) -> None:
     for part in parts(given.size):
         check_weights(found.weights[part], given[part], partial(_place, found, part.start))
 
 
-def _place(found: Entries, first: int, entry: int) -> str:
+def _place(found: EntryArrays, first: int, entry: int) -> str:
     return found.place(first + entry)

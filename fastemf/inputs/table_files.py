@@ -21,7 +21,15 @@ from fastemf.inputs.columns import Where
 from fastemf.inputs.tables import arrow, check_names, table_row
 from fastemf.support.whole_file import replacing
 
-__all__ = ["FORMATS", "FromFile", "check_writable", "column_names", "is_source", "read", "write"]
+__all__ = [
+    "FORMATS",
+    "FromFile",
+    "check_writable",
+    "column_names",
+    "is_source",
+    "read_file",
+    "write_table",
+]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 TABLES = (*DELIMITERS, ".parquet")
@@ -42,7 +50,7 @@ def is_source(R: Any) -> bool:
     return isinstance(R, (str, os.PathLike)) or hasattr(R, "read")
 
 
-def read(
+def read_file(
     source: Any, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any] = ()
 ) -> FromFile:
     r"""Read the columns named from a file's table, or the matrix it holds.
@@ -67,7 +75,7 @@ def read(
     >>> import io
     >>> from fastemf.inputs import table_files
     >>> log = io.StringIO("client,ms\neu-7,12.5\n")
-    >>> table_files.read(log, labels=["client"], numbers=["ms"]).content.to_pylist()
+    >>> table_files.read_file(log, labels=["client"], numbers=["ms"]).content.to_pylist()
     [{'client': 'eu-7', 'ms': 12.5}]
     """
     csv = _csv_in(source)
@@ -82,7 +90,7 @@ def read(
 def column_names(source: Any) -> list[str] | None:
     r"""Names of the columns of a file's table; None for a file that holds a matrix.
 
-    `source` is as in `read`; an open file is read to its end.
+    `source` is as in `read_file`; an open file is read to its end.
 
     Examples
     --------
@@ -101,7 +109,7 @@ def column_names(source: Any) -> list[str] | None:
         return list(file.schema_arrow.names)
 
 
-def write(target: Any, columns: Mapping[str, Any]) -> None:
+def write_table(target: Any, columns: Mapping[str, Any]) -> None:
     """Write columns of equal length as a table.
 
     Parameters
@@ -117,7 +125,7 @@ def write(target: Any, columns: Mapping[str, Any]) -> None:
     >>> import io
     >>> from fastemf.inputs import table_files
     >>> out = io.StringIO()
-    >>> table_files.write(out, {"client": ["eu-7"], "ms": [12.5]})
+    >>> table_files.write_table(out, {"client": ["eu-7"], "ms": [12.5]})
     >>> print(out.getvalue())
     "client","ms"
     "eu-7",12.5

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, first_null, joined
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null
 from fastemf.inputs.entries import warn_of_lines
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
 
 __all__ = [
     "Labelled", "Sides", "arrow", "check_names", "from_columns", "from_frame", "from_table",
-    "is_frame", "is_table", "numbers", "select", "table_row",
+    "is_frame", "is_table", "numbers", "select_columns", "table_row",
 ]  # fmt: skip
 
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
@@ -66,7 +66,7 @@ def arrow() -> Any:
 # --- lines ---------------------------------------------------------------------------------
 
 
-def select(table: Any, names: Sequence[Any]) -> list[Any]:
+def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
     """Columns of a table in Arrow's form, of which pandas' stay Series for labels to be read."""
     if is_frame(table):
         check_names(names, list(table.columns))
@@ -100,7 +100,7 @@ def from_table(
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
     if rows is not None and rows == cols:
         raise ValueError(f"rows and cols must name two columns, got {rows!r} for both")
-    columns = select(table, names)
+    columns = select_columns(table, names)
     if len(columns[0]) == 0:
         raise ValueError("R must hold at least one observation, got a table without lines")
     read = [numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
@@ -170,7 +170,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
         column = column.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise TypeError(f"{what} must hold numbers, got type {kind}")
-    values = joined(column)
+    values = concatenated(column)
     if values.dtype.kind == "f":
         missing = np.isnan(values)
         check_nulls(int(np.count_nonzero(missing)), lambda: int(np.argmax(missing)), what, where)

@@ -234,7 +234,7 @@ class Factorization(LowRankModel):
             return seen
         names = [labels.name for labels in sides if labels is not None]
         texts = [labels.name for labels in sides if labels is not None and labels.kind == "str"]
-        return table_files.read(seen, names, [], texts).content
+        return table_files.read_file(seen, names, [], texts).content
 
     def _has_label_columns(self, table: Any) -> bool:
         """Whether a table has lines of labels; one of pandas may be a matrix."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastemf.inputs import table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
-    Entries,
+    EntryArrays,
     check_entries,
     check_same_shape,
     flat_weights,
@@ -118,7 +118,7 @@ def observe(
         numbers = [values] + ([weights] if isinstance(weights, str) else [])
         sides = zip((rows, cols), labels or (), strict=False)
         texts = [name for name, side in sides if side is not None and side.kind == "str"]
-        R, where = table_files.read(R, [rows, cols], numbers, texts)
+        R, where = table_files.read_file(R, [rows, cols], numbers, texts)
     if tables.is_table(R):
         if shape is not None:
             raise ValueError(f"shape is for triplets; a table has that of its labels, got {shape}")
@@ -156,13 +156,13 @@ def _labelled(found: tables.Labelled, n_threads: int) -> Observations:
             f"{rows.shape}, {cols.shape} and {values.shape}"
         )
     shape = (len(row_labels), len(col_labels))
-    given = Entries(shape, rows, cols, values, np.empty(0), where=where)
+    given = EntryArrays(shape, rows, cols, values, np.empty(0), where=where)
     entries = check_entries(given, None if v is None else flat_weights(v, values.size))
     grouped = _grouped_both(entries, n_threads)
     return replace(grouped, row_labels=row_labels, col_labels=col_labels)
 
 
-def _grouped_both(entries: Entries, n_threads: int) -> Observations:
+def _grouped_both(entries: EntryArrays, n_threads: int) -> Observations:
     shape, rows, cols, values, v, pointers, transposed, _ = entries
     if pointers is None:
         by_row = group(rows, cols, None, values, v, shape[0], n_threads)

@@ -187,9 +187,9 @@ class Source:
             found.update(repr(side.sums(_checksums).tolist()).encode())
         return found.hexdigest()
 
-    def rms(self, level: float = 0.0) -> float:
-        """Root mean square of the values around a level, in float64."""
-        return float(np.sqrt(self.by_row.sums(_squares, level) / self.mass))
+    def rms(self, mu: float = 0.0) -> float:
+        """Root mean square of the values around mu, in float64."""
+        return float(np.sqrt(self.by_row.sums(_squares, mu) / self.mass))
 
     def expectile(self, omega: float) -> float:
         """The values' ω-expectile, in float64."""
@@ -203,6 +203,6 @@ def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float6
     )
 
 
-def _squares(values: NDArray[Any], weights: NDArray[Any], level: float) -> float:
-    squares = np.square(values.astype(np.float64) - level)
+def _squares(values: NDArray[Any], weights: NDArray[Any], mu: float) -> float:
+    squares = np.square(values.astype(np.float64) - mu)
     return float(np.sum(squares * weights if weights.size else squares))

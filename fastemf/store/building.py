@@ -10,7 +10,7 @@ import numpy as np
 
 from fastemf.inputs.label_arrays import to_arrays
 from fastemf.inputs.labels import Labels
-from fastemf.store.chunks import Names, read_chunks
+from fastemf.store.chunks import TableColumns, read_chunks
 from fastemf.store.manifest import LABEL_PARTS, MANIFEST, SIDES, Manifest, StoredArray
 from fastemf.store.reading import BUDGET, Store, open_store
 from fastemf.store.sides import write_sides
@@ -82,7 +82,7 @@ def build(
     budget = check_integer(budget, "budget", minimum=1)
     shape = None if shape is None else check_shape(shape, "shape")
     piece = max(1, min(1 << 20, budget // PIECE_BYTES))
-    names = Names(rows, cols, values, weights, positions=shape is not None)
+    names = TableColumns(rows, cols, values, weights, positions=shape is not None)
     with workplace(target) as place:
         chunks = read_chunks(source, names, piece)
         spill = Spill(place, shape)

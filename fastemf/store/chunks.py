@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, first_null, joined
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null
 from fastemf.inputs.table_files import DELIMITERS
 from fastemf.inputs.tables import arrow, check_names, numbers
 from fastemf.support.validation import check_dtype
 
-__all__ = ["Chunk", "Chunks", "Names", "read_chunks"]
+__all__ = ["Chunk", "Chunks", "TableColumns", "read_chunks"]
 
 
 class Chunk(NamedTuple):
@@ -63,7 +63,7 @@ class Chunks:
         return iter(self.entries)
 
 
-class Names(NamedTuple):
+class TableColumns(NamedTuple):
     """Which columns of a table are meant."""
 
     rows: Any
@@ -87,7 +87,7 @@ class Names(NamedTuple):
         return [name for _, name in self.fields()]
 
 
-def read_chunks(source: Any, names: Names, length: int) -> Chunks:
+def read_chunks(source: Any, names: TableColumns, length: int) -> Chunks:
     """Open a source of any kind; chunks have about `length` entries where that can be chosen."""
     if isinstance(source, tuple):
         _refuse_names(names._replace(weights=None), "triplets")
@@ -129,7 +129,7 @@ def _array_chunk(name: str, columns: Sequence[Any]) -> Chunk:
     return Chunk(name, 0, rows, cols, values, weights[0] if weights else None)
 
 
-def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
+def _from_iterator(source: Iterator[Any], names: TableColumns) -> Iterator[Chunk]:
     for number, item in enumerate(source):
         name = f"chunk {number}"
         if isinstance(item, tuple):
@@ -148,7 +148,7 @@ def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
             )
 
 
-def _refuse_names(names: Names, what: str) -> None:
+def _refuse_names(names: TableColumns, what: str) -> None:
     for field, _ in names.fields():
         raise ValueError(f"{field} names a column of a table, but source has {what}")
 
@@ -157,7 +157,7 @@ def _refuse_names(names: Names, what: str) -> None:
 
 
 def _table_chunk(
-    name: str, table: Any, names: Names, first: int = 0, *, is_text: bool = False
+    name: str, table: Any, names: TableColumns, first: int = 0, *, is_text: bool = False
 ) -> Chunk:
     pa = arrow()
     if not isinstance(table, (pa.Table, pa.RecordBatch)):
@@ -188,7 +188,7 @@ def _table_chunk(
 
 def _positions(column: Any, name: str, where: Where) -> NDArray[Any]:
     check_nulls(column.null_count, lambda: first_null(column), f"column {name!r}", where)
-    return joined(column)
+    return concatenated(column)
 
 
 # --- files ---------------------------------------------------------------------------------
@@ -224,7 +224,7 @@ def _is_csv(path: Path) -> bool:
     return _text_suffix(path) in DELIMITERS
 
 
-def _from_files(paths: list[Path], names: Names, length: int) -> Chunks:
+def _from_files(paths: list[Path], names: TableColumns, length: int) -> Chunks:
     wanted = names.given()
     for path in paths:
         if not path.is_file():
@@ -271,7 +271,7 @@ def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[
 
 
 def _read_parquet(
-    paths: list[Path], names: Names, wanted: list[str], length: int
+    paths: list[Path], names: TableColumns, wanted: list[str], length: int
 ) -> Iterator[Chunk]:
     pa = arrow()
     for path in paths:
@@ -290,7 +290,9 @@ def _read_parquet(
                     done += len(batch)
 
 
-def _read_csv(paths: list[Path], names: Names, wanted: list[str], length: int) -> Iterator[Chunk]:
+def _read_csv(
+    paths: list[Path], names: TableColumns, wanted: list[str], length: int
+) -> Iterator[Chunk]:
     pa = arrow()
     from pyarrow import csv
 

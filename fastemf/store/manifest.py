@@ -11,7 +11,7 @@ import numpy as np
 
 from fastemf.store.files import header
 
-__all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "VERSION", "Manifest", "StoreError", "StoredArray"]
+__all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "StoreError", "StoredArray"]
 
 VERSION = 1
 FORMAT = "fastemf store"
