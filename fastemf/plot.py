@@ -17,11 +17,12 @@ from fastemf.loss import sign_weights
 from fastemf.metrics import error_cdf
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
-from fastemf.selection import Selection, Setting
 from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from fastemf.selection import Selection, Setting  # which draws itself by this module
 
 __all__ = [
     "against_level",
