@@ -60,7 +60,7 @@ def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
     same = np.array_equal(fits["memory"].X, fits["store"].X)
     print(
         f"k = {k}: {best['memory']:.2f} s a sweep in memory, {best['store']:.2f} s from the store, "
-        f"ratio {best['store'] / best['memory']:.2f}; bits {'equal' if same else 'DIFFER'}",
+        f"ratio {best['store'] / best['memory']:.2f}; {'bitwise identical' if same else 'BITS DIFFER'}",
         flush=True,
     )
 

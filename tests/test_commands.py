@@ -821,7 +821,7 @@ def test_warnings_are_lines(log, capsys):
     assert main(["fit", log, "-k", "2", "--max-iter", "2", "--tol", "0", "-o", "model.npz"]) == 0
     out, err = capsys.readouterr()
     assert re.fullmatch(r"fastemf: warning: .*max_iter.*\n", err)
-    assert "did not settle in 2 sweeps" in out
+    assert "did not converge in 2 sweeps" in out
     assert main(["fit", log, "-k", "2", "--max-iter", "200", "-o", "model.npz", "--force"]) == 0
     assert capsys.readouterr().err == ""
 

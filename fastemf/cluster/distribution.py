@@ -32,7 +32,7 @@ def distribute(
     values: Any = None,
     n_jobs: int | None = -1,
 ) -> ClusterSource:
-    """Observations that the workers of `client` hold, until the end of a `with`.
+    """Hand observations to the workers of `client`, which hold them until the end of a `with`.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def distribute(
 
 
 def _sees_files(paths: list[str]) -> str:
-    """On a worker: the first file that is not there, if any."""
+    """Name the first file that a worker does not see, if any."""
     missing = next((path for path in paths if not os.path.isfile(path)), None)
     return "" if missing is None else f"{missing}: every worker must see the files of R"
 
@@ -98,7 +98,7 @@ def _from_frame(frame: Any, columns: TableColumns, shape: Any, cluster: Cluster)
 
 
 def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
-    """Each worker reads its blocks; where they are lost, another reads them."""
+    """Let each worker read its blocks; another reads those that are lost."""
     path = str(store.path)
     cluster.check(_sees, path, store.by_row.manifest)
     sides = []
@@ -113,7 +113,7 @@ def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
 
 
 def _sees(path: str, manifest: Manifest) -> str:
-    """On a worker: what is wrong with the store, if anything."""
+    """Say what is wrong with the store as a worker sees it, if anything."""
     rule = "R must be a store in a folder that every worker sees under the same name"
     try:
         found = Manifest.read(Path(path))

@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 class PartSummary(NamedTuple):
-    """What must be known of a part before it can be cut."""
+    """Facts of a part that must be known before it can be cut."""
 
     name: str
     dtype: np.dtype[Any]
@@ -62,14 +62,14 @@ class ReadPart(NamedTuple):
 def from_parts(
     parts: Sequence[Any], names: Sequence[str], columns: TableColumns, shape: Any, cluster: Cluster
 ) -> ClusterSource:
-    """Observations of all parts, in blocks that workers hold.
+    """Put the observations of all parts into blocks that workers hold.
 
     Parameters
     ----------
     parts
         Paths of Parquet or CSV files that every worker can read, or futures of tables.
     names
-        How messages call them.
+        Their names in messages.
     columns
         Names of the columns.
     shape
@@ -119,32 +119,32 @@ class _Shuffle:
                 block.release()
 
     def _let_go(self, mark: int) -> None:
-        """Forget what was begun since: it stays as long as tasks that were begun need it."""
+        """Forget the tasks since `mark`: results stay as long as other tasks need them."""
         for future in self._passing[mark:]:
             future.release()
         del self._passing[mark:]
 
     def submit(self, function: Any, *args: Any) -> Future:
-        """One task."""
+        """Begin one task."""
         future = self._cluster.client.submit(function, *args, pure=False)
         self._passing.append(future)
         return future
 
     def map(self, function: Any, *arguments: Sequence[Any], **common: Any) -> list[Future]:
-        """A task for each part."""
+        """Begin a task for each part."""
         futures: list[Future] = self._cluster.client.map(function, *arguments, pure=False, **common)
         self._passing += futures
         return futures
 
     def items(self, futures: list[Future], item: str | int) -> list[Future]:
-        """A field, or an element, of what each task gives."""
+        """Take a field, or an element, of each task's result."""
         take = getattr if isinstance(item, str) else getitem
         return self.map(take, futures, [item] * len(futures))
 
     def side(
         self, entries: list[Future], axis: int, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> ClusterSide:
-        """Blocks by row (axis 0) or by column, of about equal work."""
+        """Make blocks by row (axis 0) or by column, of about equal work."""
         cluster, n = self._cluster, shape[axis]
         width = -(-n // BINS)
         tallies = cluster.results(self.map(_tally, entries, axis=axis, width=width, n=n))
@@ -169,7 +169,7 @@ class _Shuffle:
 
 
 def _joint_type(summaries: list[PartSummary]) -> np.dtype[Any]:
-    """The values' type, which all parts share, once they are checked."""
+    """Check the parts together; return the type of their values, which all of them share."""
     filled = [(summary, summary.check) for summary in summaries if summary.check is not None]
     if not filled:
         raise ValueError(
@@ -193,7 +193,7 @@ def _joint_type(summaries: list[PartSummary]) -> np.dtype[Any]:
 def _read(
     source: Any, name: str, *, columns: TableColumns, shape: tuple[int, int] | None
 ) -> ReadPart:
-    """The entries of a file or a table."""
+    """Read the entries of a file or a table."""
     is_file = isinstance(source, str)
     found = read_chunks([source] if is_file else iter([source]), columns, 1 << 20)
     chunks = [
@@ -251,7 +251,7 @@ def _checked(
 def _number(
     parts: list[Labels | None], name: str, is_text: bool
 ) -> tuple[Labels, list[NDArray[np.int64]]]:
-    """All labels in order of first appearance, and where those of each part are among them."""
+    """Return all labels in order of first appearance, and the positions of each part's."""
     index = LabelIndex(name, is_text=is_text)
     places = [np.empty(0, np.int64)] * len(parts)
     for number, labels in enumerate(parts):
@@ -261,17 +261,17 @@ def _number(
 
 
 def _renumber(part: Part, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Part:
-    """Positions among all labels instead of the part's own."""
+    """Replace positions among the part's own labels by those among all."""
     return part._replace(indices=(rows[part.indices[0]], cols[part.indices[1]]))
 
 
 def _tally(part: Part, *, axis: int, width: int, n: int) -> NDArray[np.int64]:
-    """Entries in each run of `width` rows."""
+    """Count the entries in each run of `width` rows."""
     return np.bincount(part.indices[axis] // width, minlength=-(-n // width))
 
 
 def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
-    """What a part has of each block, in its order."""
+    """Cut a part into what it has of each block, in its order."""
     block = np.searchsorted(cuts, part.indices[axis], side="right") - 1
     order = np.argsort(block, kind="stable")
     bounds = np.searchsorted(block[order], np.arange(cuts.size)).tolist()
@@ -287,7 +287,7 @@ def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
 def _assemble(
     pieces: list[Part], axis: int, first: int, last: int, longest: int, dtype: np.dtype[Any]
 ) -> Side:
-    """The block of rows `first` to `last` − 1."""
+    """Assemble the block of rows `first` to `last` − 1."""
     index = np.int32 if longest <= np.iinfo(np.int32).max else np.int64
     keys = np.concatenate([piece.indices[axis] - first for piece in pieces]).astype(index)
     others = np.concatenate([piece.indices[1 - axis] for piece in pieces]).astype(index)
@@ -297,5 +297,5 @@ def _assemble(
 
 
 def _head(block: Side) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Counts and masses of a block's rows."""
+    """Return the counts and masses of a block's rows."""
     return np.diff(block.indptr), block.mass

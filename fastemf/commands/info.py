@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """The facts of a `Factorization`, or of every level of a `Levels`."""
+    """Return the facts of a `Factorization`, or of every level of a `Levels`."""
     fits = list(getattr(model, "fits", [model]))
     first = fits[0]
     return {
@@ -61,7 +61,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def _objective(history: Any) -> float | None:
-    """F at the factors: of the last sweep accepted or, with validation, of the best."""
+    """Return F at the factors, of the last sweep accepted or, with validation, of the best."""
     if not history:
         return None
     if history[-1].validation_loss == history[-1].validation_loss:
@@ -77,7 +77,7 @@ def _labels(labels: Any) -> dict[str, Any] | None:
 
 
 def render(facts: dict[str, Any]) -> str:
-    """The facts as lines for a person."""
+    """Return the facts as lines for a person."""
     m, n = facts["shape"]
     lines = [
         ("model", facts["model"]),
@@ -108,7 +108,7 @@ def render(facts: dict[str, Any]) -> str:
             lines.append(("", f"mu = {level['mu']:.4g}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
-        end = "settled after" if level["converged"] else "did not settle in"
+        end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
     if "coverage" in facts:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"

@@ -77,14 +77,14 @@ def run(args: argparse.Namespace) -> None:
 
 
 def bound(text: str) -> float | None:
-    """A bound of `--clip`; argparse would take -inf for an option."""
+    """Parse a bound of `--clip`; argparse would take -inf for an option."""
     return None if text in ("none", "inf") else float(text)
 
 
 def pair_columns(
     path: str, present: list[str], args: argparse.Namespace, fit: Any
 ) -> tuple[str, str]:
-    """Names of the two label columns: as told, as at the fit, or the only two there are."""
+    """Return the names of the two label columns: as told, as in the fit, or the only two."""
     given = (args.rows, args.cols)
     fitted = tuple(labels and labels.name for labels in (fit.row_labels, fit.col_labels))
     names = [told or known for told, known in zip(given, fitted, strict=True)]

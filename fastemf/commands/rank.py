@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def seen_of(args: argparse.Namespace, fit: Any) -> Any:
-    """The pairs to leave out, as `Factorization.rank` takes them."""
+    """Read the pairs to leave out, as `Factorization.rank` takes them."""
     if args.seen is None:
         return None
     from fastemf.inputs.table_files import column_names, read_file

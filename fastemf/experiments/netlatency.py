@@ -20,7 +20,7 @@ BINS = (0.0, 50.0, 200.0, 3000.0)  # milliseconds
 def run(
     settings: Settings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
 ) -> Report:
-    """Both sampling rates, every level and draw; with the figures."""
+    """Run both sampling rates with every level and draw; return the report with its figures."""
     measured = load_netlatency(data)
     R = measured.R
     check_rank(settings.rank, R.shape, "rank")

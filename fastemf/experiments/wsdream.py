@@ -30,7 +30,7 @@ SAMPLED = 7
 def run(
     settings: Settings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
 ) -> Report:
-    """Both sampling rates, every level and draw; with the figures."""
+    """Run both sampling rates with every level and draw; return the report with its figures."""
     measured = load_wsdream(data)
     R = _of_source(measured, SAMPLED)
     check_rank(settings.rank, R.shape, "rank")
@@ -63,7 +63,7 @@ def run(
 
 
 def draws_of(data: MeasuredMatrix, repeats: int) -> list[Draw]:
-    """Samples of 5 % and 10 % of the matrix's cells; the rest of what is known is held out."""
+    """Draw samples of 5 % and 10 % of the matrix's cells; all other known cells are held out."""
     R = _of_source(data, SAMPLED)
     m, n = R.shape
     draws = []
@@ -86,7 +86,7 @@ def draws_of(data: MeasuredMatrix, repeats: int) -> list[Draw]:
 
 
 def uniform_part(data: MeasuredMatrix) -> Any:
-    """The cells whose distribution is that of the whole matrix."""
+    """Return the cells whose distribution is that of the whole matrix."""
     return _of_source(data, UNIFORM)
 
 

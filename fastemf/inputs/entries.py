@@ -35,7 +35,7 @@ PART = 1 << 16  # entries
 
 
 class EntryArrays(NamedTuple):
-    """Entries in the order given, arrays contiguous, writeable and of the kernels' types."""
+    """Entries in the order given, in contiguous, writeable arrays of the kernels' types."""
 
     shape: tuple[int, int]
     rows: NDArray[Any]  # of each entry; empty where `pointers` say it
@@ -48,11 +48,11 @@ class EntryArrays(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the caller calls rows and columns."""
+        """Names by which the caller knows rows and columns."""
         return ("column", "row") if self.transposed else ("row", "column")
 
     def place(self, entry: int) -> str:
-        """Where an entry is, for a message: the caller's row first."""
+        """Name the place of an entry in a message, the caller's row first."""
         if self.where is not None:
             return self.where(entry)
         row = (
@@ -65,7 +65,7 @@ class EntryArrays(NamedTuple):
 
 
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
-    """Any input without labels as checked entries; see `fastemf.observations.memory.observe`."""
+    """Read any input without labels; see `fastemf.observations.memory.observe`."""
     if sp.issparse(R):
         found, v = _from_sparse(R, weights)
     elif isinstance(R, tuple):
@@ -77,7 +77,7 @@ def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
 
 
 def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
-    """Entries and their weights as given, checked and of the kernels' types."""
+    """Check entries and their weights as given, and convert them to the kernels' types."""
     given = found.shape[::-1] if found.transposed else found.shape
     if found.values.size == 0:
         raise ValueError(
@@ -101,7 +101,7 @@ def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
 
 
 def parts(size: int) -> Iterator[slice]:
-    """All of a long array, a cacheful at a time: temporary arrays stay small."""
+    """Yield slices of a long array, a cacheful each, so that temporary arrays stay small."""
     for first in range(0, size, PART):
         yield slice(first, first + PART)
 
@@ -151,9 +151,9 @@ def _from_sparse(R: Any, weights: Any) -> _Weighted:
 def _stored_entries(
     R: Any,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.int64] | None]:
-    """Rows, columns and values as stored: scipy would sum repeats and drop some zeros.
+    """Return rows, columns and values as stored: scipy would sum repeats and drop some zeros.
 
-    For CSR no rows but pointers, which come last.
+    For CSR there are no rows but pointers, which come last.
     """
     if R.format == "dia":
         parts = []
@@ -177,7 +177,7 @@ def _stored_entries(
 
 
 def _check_compressed(R: Any) -> NDArray[np.int64]:
-    """Scipy trusts its own index arrays; a kernel that follows a wrong one reads foreign memory."""
+    """Check what scipy trusts: a kernel that follows a wrong pointer reads foreign memory."""
     n = R.shape[0] if R.format == "csr" else R.shape[1]
     indptr = np.array(R.indptr, np.int64)
     if indptr.size != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
@@ -254,7 +254,7 @@ def _from_dense(R: Any, weights: Any) -> _Weighted:
 
 
 def warn_of_lines(matrix: NDArray[Any]) -> None:
-    """A log of (row, column, value) lines is also a matrix with three columns."""
+    """Warn of a matrix that looks like a log of (row, column, value) lines."""
     if 3 not in matrix.shape or matrix.size < 60:
         return
     columns = matrix if matrix.shape[1] == 3 else matrix.T
@@ -268,7 +268,7 @@ def warn_of_lines(matrix: NDArray[Any]) -> None:
 
 
 def flat_weights(weights: Any, size: int) -> NDArray[Any]:
-    """One weight per observation."""
+    """Return weights, one per observation."""
     v = np.asarray(weights)
     check_dtype(v.dtype, "weights")
     if v.shape != (size,):
@@ -277,7 +277,7 @@ def flat_weights(weights: Any, size: int) -> NDArray[Any]:
 
 
 def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
-    """A shape that is given beside data which have one."""
+    """Refuse a given shape that differs from that of the data."""
     if shape is not None and check_shape(shape, "shape") != actual:
         raise ValueError(f"shape must be that of R, {actual}, got {tuple(shape)}")
 
@@ -286,7 +286,7 @@ def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
 
 
 def _writeable(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Contiguous, and of one type: kernels compile for each, and read-only is one of its own."""
+    """Return a writeable contiguous array: for any other type kernels would compile anew."""
     return np.require(array, dtype, ("C", "W"))
 
 

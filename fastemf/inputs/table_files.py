@@ -1,4 +1,4 @@
-"""Tables and sparse matrices in files, their format by extension; CSV on standard streams too.
+"""Tables and sparse matrices in files, by extension; CSV on standard streams too.
 
 Labels of a CSV file are integers where all of a column are written as integers are (``7``,
 ``-12``); one that is not, such as ``007``, makes the column strings, dates included. Parquet
@@ -39,14 +39,14 @@ INTEGER = r"^(0|-?[1-9][0-9]*)$"
 
 
 class FromFile(NamedTuple):
-    """What a file holds."""
+    """Content of a file."""
 
     content: Any  # an Arrow table, or a scipy sparse matrix
     where: Where  # a line of the table is
 
 
 def is_source(R: Any) -> bool:
-    """Whether `R` is a path, ``"-"`` or an open file."""
+    """Return whether `R` is a path, ``"-"`` or an open file."""
     return isinstance(R, (str, os.PathLike)) or hasattr(R, "read")
 
 
@@ -68,7 +68,8 @@ def read_file(
     Raises
     ------
     ValueError
-        A column is not there; a number is none, with its line; the file is empty or damaged.
+        A column is missing; a value is not a number (its line is named); the file is empty or
+        damaged.
 
     Examples
     --------
@@ -88,7 +89,7 @@ def read_file(
 
 
 def column_names(source: Any) -> list[str] | None:
-    r"""Names of the columns of a file's table; None for a file that holds a matrix.
+    r"""Return the names of the columns of a file's table; None for a file with a matrix.
 
     `source` is as in `read_file`; an open file is read to its end.
 
@@ -193,7 +194,7 @@ class _Csv(NamedTuple):
 
 
 def _csv_in(source: Any) -> _Csv | None:
-    """Where a source's CSV is; None for files in other formats."""
+    """Find a source's CSV; None for files in other formats."""
     if isinstance(source, (str, os.PathLike)) and source != "-":
         path, extension = _existing(source)
         if extension not in DELIMITERS:
@@ -263,7 +264,7 @@ def _read_csv(
 
 
 def _line(opened: Callable[[], IO[bytes]], delimiter: str, at: int) -> int:
-    """Line of a file, from 1, on which row `at` of its table ends: empty lines are no rows."""
+    """Return the line, from 1, on which row `at` of a table ends: empty lines are no rows."""
     with io.TextIOWrapper(opened(), "utf-8", newline="") as file:
         reader = csv.reader(file, delimiter=delimiter)
         ends = (reader.line_num for row in reader if row)  # of the header, then of each row
@@ -271,7 +272,7 @@ def _line(opened: Callable[[], IO[bytes]], delimiter: str, at: int) -> int:
 
 
 def _label_column(column: Any, is_text: bool) -> Any:
-    """Strings, or integers if all may be; as a dictionary, so that each is looked at once."""
+    """Return strings, or integers if all may be, as a dictionary, so that each is read once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -40,22 +40,22 @@ class Labelled(NamedTuple):
 
 
 def is_table(R: Any) -> bool:
-    """Whether `R` offers its columns to others."""
+    """Return whether `R` is a table that offers its columns to others."""
     return hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__") or is_frame(R)
 
 
 def is_frame(R: Any) -> bool:
-    """Whether a table is also a matrix with labels on both sides, as in pandas."""
+    """Return whether a table is also a matrix with labels on both sides, as in pandas."""
     return hasattr(R, "index") and hasattr(R, "columns") and hasattr(R, "to_numpy")
 
 
 def table_row(at: int) -> str:
-    """Where a line of a table is."""
+    """Name the place of a line of a table."""
     return f"row {at} of the table (from 0)"
 
 
 def arrow() -> Any:
-    """Pyarrow, or which extra brings it."""
+    """Return pyarrow, or raise an error that names the extra which brings it."""
     try:
         import pyarrow
     except ModuleNotFoundError:
@@ -67,7 +67,7 @@ def arrow() -> Any:
 
 
 def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
-    """Columns of a table in Arrow's form, of which pandas' stay Series for labels to be read."""
+    """Return columns of a table in Arrow's form; those of pandas stay Series."""
     if is_frame(table):
         check_names(names, list(table.columns))
         arrow()
@@ -96,7 +96,7 @@ def from_table(
     n_threads: int,
     where: Where = table_row,
 ) -> Labelled:
-    """Observations from the lines of a table; `weights` may be a column or an array."""
+    """Read observations from the lines of a table; `weights` may be a column or an array."""
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
     if rows is not None and rows == cols:
         raise ValueError(f"rows and cols must name two columns, got {rows!r} for both")
@@ -121,7 +121,7 @@ def from_columns(
     n_threads: int,
     where: Where,
 ) -> Labelled:
-    """Observations from a column of labels for each side; pyarrow works on both at once."""
+    """Read observations from a column of labels for each side, both at once by pyarrow."""
 
     def read(axis: int) -> tuple[Labels, NDArray[Any]]:
         column, known, name = (rows, cols)[axis], sides[axis], names[axis]
@@ -141,7 +141,7 @@ def from_columns(
 
 
 def check_names(names: Sequence[Any], present: list[Any], table: str = "the table") -> None:
-    """Columns that are there, once."""
+    """Refuse names of columns that are not in a table, or are there more than once."""
     listed = ", ".join(map(repr, present)) or "none"
     for name in names:
         if name is None:
@@ -156,7 +156,7 @@ def check_names(names: Sequence[Any], present: list[Any], table: str = "the tabl
 
 
 def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
-    """Values of a column: Arrow's own memory where it is in one piece and has no nulls."""
+    """Return the values of a column, not copied where Arrow has them in one piece."""
     pa = arrow()
     what = f"column {name!r}"
     if hasattr(column, "iloc"):
@@ -181,7 +181,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
 
 
 def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
-    """Observations from a matrix with an index and columns, everything but NaN."""
+    """Read observations from a matrix with an index and columns: everything but NaN."""
     matrix = _matrix(frame, "R")
     if matrix.size == 0:
         raise ValueError(f"R must hold at least one observation, got shape {matrix.shape}")

@@ -1,4 +1,4 @@
-"""Which values and weights can be fitted, whatever they came in; part by part."""
+"""Checks of values and weights, whatever they came in, part by part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = Callable[[int], str]  # where an entry of the part is, for a message
 
 
 class ValueCheck:
-    """Whether values can be fitted in `dtype`."""
+    """Check of values, which must be such that they can be fitted in `dtype`."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -25,7 +25,7 @@ class ValueCheck:
         self._where = ""
 
     def see(self, values: NDArray[Any], place: Place) -> None:
-        """One part, not empty; refused where it is not finite."""
+        """Take in one part, not empty; refuse it where it is not finite."""
         size = np.abs(values.astype(self._dtype, copy=False))
         if not np.isfinite(values).all():
             first = int(np.argmin(np.isfinite(values)))
@@ -41,14 +41,14 @@ class ValueCheck:
         self._zeros += size.size - np.count_nonzero(size)
 
     def add(self, other: ValueCheck) -> None:
-        """What another check of the same type has seen."""
+        """Take in what another check of the same type has seen."""
         if other._largest > self._largest:
             self._largest, self._where = other._largest, other._where
         self._seen += other._seen
         self._zeros += other._zeros
 
     def finish(self) -> None:
-        """What only all values together can show."""
+        """Check what only all values together can show."""
         limits, dtype, largest = np.finfo(self._dtype), self._dtype, self._largest
         if largest > 0 and not np.sqrt(limits.tiny) < largest < np.sqrt(limits.max):
             raise ValueError(
@@ -65,7 +65,7 @@ class ValueCheck:
 
 
 def check_weights(cast: NDArray[Any], given: NDArray[Any], place: Place) -> None:
-    """Weights of one part in the type they are used in, and as they were given."""
+    """Check weights of one part, in the type they are used in and as they were given."""
     right = np.isfinite(cast) & (cast > 0)
     if not right.all():
         first = int(np.argmin(right))

@@ -1,4 +1,4 @@
-"""`build`: entries of any number to a store, in the memory that was allowed."""
+"""`build`: write any number of entries to a store, in bounded memory."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def build(
 
 
 def _bytes(size: int, index: int, value: int, weighted: bool, *, spilled: bool) -> int:
-    """Of the entries on disk: both sides, the keys of one, and the spill where it is to come."""
+    """Return the bytes needed on disk: both sides, the keys of one, the spill if it is to come."""
     numbers = value * (2 if weighted else 1)
     entry = 2 * (index + numbers) + index
     return size * (entry if spilled else entry + 2 * index + numbers)
@@ -120,7 +120,7 @@ def _bytes(size: int, index: int, value: int, weighted: bool, *, spilled: bool) 
 def _write_labels(
     place: Workplace, labels: list[Labels]
 ) -> tuple[list[dict[str, Any]], dict[str, StoredArray]]:
-    """What the manifest says of the labels of both sides, and their files."""
+    """Write the labels of both sides; return what the manifest says of them, and their files."""
     said, files = [], {}
     for side, one in zip(SIDES, labels, strict=False):
         about, arrays = to_arrays(one)

@@ -1,6 +1,6 @@
-"""What a store is built from, chunk by chunk: Parquet, CSV, tables, arrays, an iterator.
+"""Sources of a store, chunk by chunk: Parquet, CSV, tables, arrays, an iterator.
 
-Nothing is held but the chunk at hand.
+Only the chunk at hand is in memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Chunk(NamedTuple):
     is_text: bool = False  # labels as they are written in a CSV file
 
     def place(self, entry: int) -> str:
-        """Where an entry is, for a message."""
+        """Name the place of an entry in a message."""
         return f"entry {self.first + entry} of {self.name}"
 
     def pieces(self, length: int) -> Iterator[Chunk]:
-        """At most `length` entries at a time."""
+        """Yield at most `length` entries at a time."""
         for first in range(0, len(self.values), length):
             part = slice(first, first + length)
             yield self._replace(
@@ -64,7 +64,7 @@ class Chunks:
 
 
 class TableColumns(NamedTuple):
-    """Which columns of a table are meant."""
+    """Names of the columns of a table."""
 
     rows: Any
     cols: Any
@@ -73,12 +73,12 @@ class TableColumns(NamedTuple):
     positions: bool  # whether rows and columns are positions; else they are labels
 
     def fields(self) -> list[tuple[str, str]]:
-        """What each column is, and its name."""
+        """Return the role of each column, and its name."""
         found = zip(("rows", "cols", "values", "weights"), self, strict=False)
         return [(field, str(name)) for field, name in found if name is not None]
 
     def given(self) -> list[str]:
-        """Those that are needed, each of them a string."""
+        """Return the names that are needed, each of them a string."""
         for field, name in zip(("rows", "cols", "values"), self, strict=False):
             if not isinstance(name, str):
                 raise TypeError(f"{field} must name a column of the table, got {name!r}")
@@ -250,7 +250,7 @@ def _parquet_file(path: Path) -> Any:
 
 
 def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[Any]]:
-    """Number of entries, and the type of their values, which all files share."""
+    """Return the number of entries, and the type of their values, which all files share."""
     size = 0
     first: Any = None
     for path in paths:

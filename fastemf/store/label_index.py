@@ -21,7 +21,7 @@ class LabelIndex:
     Parameters
     ----------
     name
-        Of the column.
+        Name of the column.
     is_text
         Whether labels come as they are written in a CSV file, where they are integers if
         all of them are.
@@ -39,7 +39,7 @@ class LabelIndex:
         return len(self._strings) or self._numbers.size
 
     def positions(self, column: Any, what: str, where: Where) -> NDArray[np.int64]:
-        """Position of each label of a chunk; those that are new come after all others."""
+        """Return the position of each label of a chunk; new ones come after all others."""
         labels, codes = Labels.encode(column, what=what, where=where)
         self._settle_kind(labels, what)
         if self._kind == "str":
@@ -52,7 +52,7 @@ class LabelIndex:
         return np.asarray(places[codes])
 
     def finish(self) -> Labels:
-        """All of them."""
+        """Return all labels."""
         if self._kind == "str":
             written = list(self._strings)
             if self._is_text and all(re.match(INTEGER, label) for label in written):
@@ -66,7 +66,7 @@ class LabelIndex:
         return Labels(values.view(self._kind), self._name)
 
     def _settle_kind(self, labels: Labels, what: str) -> None:
-        """One kind throughout; integers become unsigned when one needs it and none is negative."""
+        """Insist on one kind; integers become unsigned when one needs it and none is negative."""
         before, here = self._kind, labels.kind
         integers = ("int64", "uint64")
         if before in integers and here in integers and before != here:

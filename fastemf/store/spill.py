@@ -1,4 +1,4 @@
-"""The entries of a source as they come, checked and in raw files: a source is read once."""
+"""Entries of a source as they come, checked and in raw files: a source is read once."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Spill:
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
-        """Of rows and columns: 32 bits where they suffice."""
+        """Type of rows and columns: 32 bits where they suffice."""
         limit = np.iinfo(np.int32).max
         wide = self._shape is not None and max(self._shape) > limit
         return np.dtype(np.int64 if wide else np.int32)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return self._files[2].dtype
 
     def append(self, chunk: Chunk) -> None:
@@ -82,7 +82,7 @@ class Spill:
         self.size += len(chunk.values)
 
     def finish(self) -> tuple[tuple[int, int], list[Labels]]:
-        """The matrix's shape, once all entries are here, and the labels of both sides if any."""
+        """Return the matrix's shape, once all entries are here, and the labels of both sides."""
         if self._check is None:
             raise ValueError("source must hold at least one observation, got none")
         self._check.finish()
@@ -101,14 +101,14 @@ class Spill:
         return (m, n), []
 
     def pieces(self, length: int) -> Iterator[Piece]:
-        """All entries in order, at most `length` at a time."""
+        """Yield all entries in order, at most `length` at a time."""
         for first in range(0, self.size, length):
             count = min(length, self.size - first)
             rows, cols, values, *weights = (file.read(first, count) for file in self._files)
             yield Piece((rows, cols), values, weights[0] if weights else values[:0])
 
     def remove(self) -> None:
-        """Give the space back."""
+        """Delete the files."""
         for file in self._files:
             file.remove()
 
