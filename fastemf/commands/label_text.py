@@ -7,7 +7,6 @@ from typing import Any
 
 __all__ = ["from_text", "like"]
 
-INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
 
 
@@ -65,8 +64,10 @@ def _parsed(labels: Any, texts: list[str], what: str, unknown: str) -> Any:
 
 
 def _integer(text: str, absent: Any) -> Any:
+    from fastemf.inputs.csv_files import is_integer_text
+
     try:
-        return absent.dtype.type(int(text)) if INTEGER.fullmatch(text) else absent
+        return absent.dtype.type(int(text)) if is_integer_text(text) else absent
     except OverflowError:
         return absent
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null
-from fastemf.inputs.table_files import DELIMITERS
+from fastemf.inputs.csv_files import DELIMITERS, conversion, parsing
 from fastemf.inputs.tables import arrow, check_names, numbers
 from fastemf.support.validation import check_dtype
 
@@ -297,16 +297,11 @@ def _read_csv(
     from pyarrow import csv
 
     side = pa.int64() if names.positions else pa.string()
-    convert = csv.ConvertOptions(
-        include_columns=wanted,
-        column_types={name: pa.float64() for name in wanted} | dict.fromkeys(names[:2], side),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
+    types = dict.fromkeys(wanted, pa.float64()) | dict.fromkeys(names[:2], side)
+    convert = conversion(wanted, types)
     options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
     for path in paths:
-        parse = csv.ParseOptions(delimiter=DELIMITERS[_text_suffix(path)], newlines_in_values=True)
+        parse = parsing(DELIMITERS[_text_suffix(path)])
         done = 0
         try:
             with csv.open_csv(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, objects
+from fastemf.inputs.csv_files import is_integer_text
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.table_files import INTEGER
 
 __all__ = ["LabelIndex"]
 
@@ -55,7 +54,7 @@ class LabelIndex:
         """Return all labels."""
         if self._kind == "str":
             written = list(self._strings)
-            if self._is_text and all(re.match(INTEGER, label) for label in written):
+            if self._is_text and all(map(is_integer_text, written)):
                 numbers = [int(label) for label in written]
                 if all(-(2**63) <= number < 2**63 for number in numbers):
                     return Labels(np.array(numbers, np.int64), self._name)
