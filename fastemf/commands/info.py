@@ -8,7 +8,7 @@ from typing import Any
 from fastemf.commands.arguments import add_json
 from fastemf.commands.output import as_json
 
-__all__ = ["add", "describe", "render", "run"]
+__all__ = ["add", "describe", "print_facts", "render", "run"]
 
 
 def add(commands: Any) -> None:
@@ -28,8 +28,13 @@ def run(args: argparse.Namespace) -> None:
     """Print what the file says."""
     from fastemf import load
 
-    facts = {"model": args.model, **describe(load(args.model))}
-    print(as_json(facts) if args.json else render(facts))
+    print_facts(args.model, load(args.model), to_json=args.json)
+
+
+def print_facts(path: str, model: Any, *, to_json: bool, **found: Any) -> None:
+    """Print what the model in a file is, and what else was found about it."""
+    facts = {"model": path, **describe(model), **found}
+    print(as_json(facts) if to_json else render(facts))
 
 
 def describe(model: Any) -> dict[str, Any]:
