@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from fastemf.cluster.source import ClusterSide, ClusterSource, even_cuts
 from fastemf.cluster.workers import Cluster, threads_of_worker
+from fastemf.inputs.entries import CheckedEntries, index_dtype
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.inputs.value_check import ValueCheck
 from fastemf.observations.memory import group
 from fastemf.observations.source import Side
 from fastemf.store.chunks import Chunk, TableColumns, read_chunks
@@ -33,14 +34,6 @@ __all__ = ["from_parts"]
 BINS = 1 << 12  # of rows, each counted as one when blocks are balanced
 
 
-class Part(NamedTuple):
-    """Checked entries, in the order they came."""
-
-    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
-    values: NDArray[Any]
-    weights: NDArray[Any]  # empty where every weight is one
-
-
 class PartSummary(NamedTuple):
     """Facts of a part that must be known before it can be cut."""
 
@@ -53,7 +46,7 @@ class PartSummary(NamedTuple):
 class ReadPart(NamedTuple):
     """A part, numbered by itself where it has labels."""
 
-    part: Part
+    part: CheckedEntries
     summary: PartSummary
     row_labels: Labels | None  # None where rows are positions, or there is no entry
     col_labels: Labels | None
@@ -153,7 +146,7 @@ class _Shuffle:
         pieces = self.map(_cut, entries, axis=axis, cuts=cuts)
         blocks = [
             cluster.client.submit(
-                _assemble, self.items(pieces, number), axis, first, last, max(shape), dtype,
+                _assemble, self.items(pieces, number), axis, first, last, shape, dtype,
                 pure=False,
             )
             for number, (first, last) in enumerate(pairwise(cuts.tolist()))
@@ -202,13 +195,13 @@ def _read(
     if not chunks:
         none = np.empty(0, np.int64)
         summary = PartSummary(name, np.dtype(np.float64), None, False)
-        return ReadPart(Part((none, none), np.empty(0), np.empty(0)), summary, None, None)
+        return ReadPart(CheckedEntries((none, none), np.empty(0), np.empty(0)), summary, None, None)
     # Those of a CSV file are texts until all parts are known.
     labels = [LabelIndex(word, is_text=False) for word in chunks[0].labels or ()]
     dtype = check_dtype(chunks[0].values.dtype, f"values of {name}")
     check = ValueCheck(dtype)
     parts = [_checked(chunk, shape, dtype, check, labels) for chunk in chunks]
-    part = Part(
+    part = CheckedEntries(
         (_joined([p.indices[0] for p in parts]), _joined([p.indices[1] for p in parts])),
         _joined([p.values for p in parts]),
         _joined([p.weights for p in parts]),
@@ -228,7 +221,7 @@ def _checked(
     dtype: np.dtype[Any],
     check: ValueCheck,
     labels: list[LabelIndex],
-) -> Part:
+) -> CheckedEntries:
     if shape is None:
         columns = zip(labels, (chunk.rows, chunk.cols), chunk.labels or (), strict=True)
         rows, cols = (
@@ -239,13 +232,8 @@ def _checked(
         rows = check_indices(chunk.rows, f"rows of {chunk.name}", shape[0])
         cols = check_indices(chunk.cols, f"cols of {chunk.name}", shape[1])
     check.see(chunk.values, chunk.place)
-    weights = np.empty(0, dtype)
-    if chunk.weights is not None:
-        check_dtype(chunk.weights.dtype, f"weights of {chunk.name}")
-        with np.errstate(over="ignore"):  # to infinity, which is refused
-            weights = chunk.weights.astype(dtype)
-        check_weights(weights, chunk.weights, chunk.place)
-    return Part((rows, cols), chunk.values.astype(dtype, copy=False), weights)
+    weights = chunk.checked_weights(dtype, chunk.place)
+    return CheckedEntries((rows, cols), chunk.values.astype(dtype, copy=False), weights)
 
 
 def _number(
@@ -260,17 +248,19 @@ def _number(
     return index.finish(), places
 
 
-def _renumber(part: Part, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Part:
+def _renumber(
+    part: CheckedEntries, rows: NDArray[np.int64], cols: NDArray[np.int64]
+) -> CheckedEntries:
     """Replace positions among the part's own labels by those among all."""
     return part._replace(indices=(rows[part.indices[0]], cols[part.indices[1]]))
 
 
-def _tally(part: Part, *, axis: int, width: int, n: int) -> NDArray[np.int64]:
+def _tally(part: CheckedEntries, *, axis: int, width: int, n: int) -> NDArray[np.int64]:
     """Count the entries in each run of `width` rows."""
     return np.bincount(part.indices[axis] // width, minlength=-(-n // width))
 
 
-def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
+def _cut(part: CheckedEntries, *, axis: int, cuts: NDArray[np.int64]) -> list[CheckedEntries]:
     """Cut a part into what it has of each block, in its order."""
     block = np.searchsorted(cuts, part.indices[axis], side="right") - 1
     order = np.argsort(block, kind="stable")
@@ -280,15 +270,20 @@ def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
         own = order[first:last]
         rows, cols = (index[own] for index in part.indices)
         weights = part.weights[own] if part.weights.size else part.weights
-        pieces.append(Part((rows, cols), part.values[own], weights))
+        pieces.append(CheckedEntries((rows, cols), part.values[own], weights))
     return pieces
 
 
 def _assemble(
-    pieces: list[Part], axis: int, first: int, last: int, longest: int, dtype: np.dtype[Any]
+    pieces: list[CheckedEntries],
+    axis: int,
+    first: int,
+    last: int,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
 ) -> Side:
     """Assemble the block of rows `first` to `last` − 1."""
-    index = np.int32 if longest <= np.iinfo(np.int32).max else np.int64
+    index = index_dtype(shape)
     keys = np.concatenate([piece.indices[axis] - first for piece in pieces]).astype(index)
     others = np.concatenate([piece.indices[1 - axis] for piece in pieces]).astype(index)
     values = np.concatenate([piece.values for piece in pieces]).astype(dtype, copy=False)

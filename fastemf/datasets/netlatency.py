@@ -18,7 +18,7 @@ NODES = (490, 99)  # PlanetLab, Seattle
 
 
 def load_netlatency(path: str | os.PathLike[str], snapshot: int = 0) -> MeasuredMatrix:
-    """Round-trip times between nodes in milliseconds, from the NetLatency-Data collection.
+    """Load round-trip times between nodes, in milliseconds, of the NetLatency-Data collection.
 
     The diagonal is no data and is left out. Both directions of a pair are there, and equal
     where the matrix is symmetric: to hold cells out, use ``split(..., by="pair")``.

@@ -37,7 +37,7 @@ def make_skewed(
     factor_high: Any = 1.0,
     random_state: Any = None,
 ) -> SkewedMatrix:
-    """Low-rank matrix plus right-skewed noise, sampled at random: the paper's synthetic data.
+    """Generate the paper's synthetic data: low rank plus right-skewed noise, sampled at random.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ TIMEOUT = 20.0  # seconds: response times of the collection end here
 def load_wsdream(
     path: str | os.PathLike[str], kind: str = "rt", failures: Any = "drop"
 ) -> MeasuredMatrix:
-    """Web-service measurements of WS-DREAM data set 1 (339 users × 5825 services).
+    """Load the web-service measurements of WS-DREAM data set 1 (339 users × 5825 services).
 
     Every valid value is kept, zeros and those close to the limit of 20 s included; some
     published comparisons drop these.

@@ -28,6 +28,8 @@ __all__ = [
     "index_in",
     "is_dictionary",
     "kind_of",
+    "objects",
+    "offers_arrow",
     "position",
     "read_column",
 ]
@@ -228,9 +230,14 @@ def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
 # --- Arrow ---------------------------------------------------------------------------------
 
 
+def offers_arrow(data: Any) -> bool:
+    """Return whether a column or a table hands its memory to Arrow."""
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
 def arrow_column(column: Any, what: str) -> Any:
     """Return a column as an Arrow array, or None if it does not support Arrow."""
-    if not (hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__")):
+    if not offers_arrow(column):
         return None
     try:
         import pyarrow as pa

@@ -22,10 +22,13 @@ from fastemf.support.warn import warn
 
 __all__ = [
     "PART",
+    "CheckedEntries",
     "EntryArrays",
     "check_entries",
+    "check_positions",
     "check_same_shape",
     "flat_weights",
+    "index_dtype",
     "parts",
     "read_entries",
     "warn_of_lines",
@@ -64,6 +67,14 @@ class EntryArrays(NamedTuple):
         return ", ".join(f"{name} {at}" for name, at in sorted(places, reverse=True))
 
 
+class CheckedEntries(NamedTuple):
+    """Some checked entries of many, in the order they came."""
+
+    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
+    values: NDArray[Any]
+    weights: NDArray[Any]  # empty where every weight is one
+
+
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
     """Read any input without labels; see `fastemf.observations.memory.observe`."""
     if sp.issparse(R):
@@ -85,7 +96,7 @@ def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
             "in a sparse R every stored entry is one, in a dense R everything but NaN"
         )
     dtype = check_dtype(found.values.dtype, "R")
-    index = np.dtype(np.int32 if max(given) <= np.iinfo(np.int32).max else np.int64)
+    index = index_dtype(given)
     # Indices of a scipy matrix are trusted by scipy alone.
     rows, cols = (
         _as_index(array, f"{name} indices", size, index)
@@ -98,6 +109,21 @@ def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
     if v is not None:
         _check_weights(found, v)
     return found._replace(values=_writeable(found.values, dtype))
+
+
+def index_dtype(shape: tuple[int, int]) -> np.dtype[Any]:
+    """Return the type of indices: 32 bits where they suffice."""
+    return np.dtype(np.int32 if max(shape) <= np.iinfo(np.int32).max else np.int64)
+
+
+def check_positions(shape: tuple[int, int], size: int) -> None:
+    """Refuse a shape that follows from the largest indices where these must be identifiers."""
+    if max(shape) > 1000 * (size + 1000):
+        raise ValueError(
+            f"rows and cols must be positions from 0; the largest is {max(shape) - 1} for "
+            f"{size} observations, so these look like identifiers: number them with "
+            "np.unique(ids, return_inverse=True), or give shape= if they are right"
+        )
 
 
 def parts(size: int) -> Iterator[slice]:
@@ -216,12 +242,7 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
         raise ValueError("R must hold at least one observation, got none")
     if m is None or n is None:
         m, n = int(rows.max()) + 1, int(cols.max()) + 1
-        if max(m, n) > 1000 * (values.size + 1000):
-            raise ValueError(
-                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
-                f"{values.size} observations, so these look like identifiers: number them with "
-                "np.unique(ids, return_inverse=True), or give shape= if they are right"
-            )
+        check_positions((m, n), values.size)
     v = None if weights is None else flat_weights(weights, values.size)
     return EntryArrays((m, n), rows, cols, values, _NONE), v
 

@@ -20,8 +20,8 @@ from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
 
 __all__ = [
-    "Labelled", "Sides", "arrow", "check_names", "from_columns", "from_frame", "from_table",
-    "is_frame", "is_table", "numbers", "select_columns", "table_row",
+    "Labelled", "Sides", "arrow", "as_arrow_table", "check_names", "from_columns", "from_frame",
+    "from_table", "is_frame", "is_table", "numbers", "select_columns", "table_row",
 ]  # fmt: skip
 
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
@@ -63,6 +63,17 @@ def arrow() -> Any:
     return pyarrow
 
 
+def as_arrow_table(table: Any, name: str) -> Any:
+    """Return what offers its columns by Arrow's interface as a table, or a batch, of pyarrow."""
+    pa = arrow()
+    if isinstance(table, (pa.Table, pa.RecordBatch)):
+        return table
+    try:
+        return pa.table(table)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a table with named columns: {error}") from None
+
+
 # --- lines ---------------------------------------------------------------------------------
 
 
@@ -72,12 +83,9 @@ def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
         check_names(names, list(table.columns))
         arrow()
         return [table[name] for name in names]
-    pa = arrow()
+    arrow()
     if hasattr(table, "__arrow_c_stream__"):
-        try:
-            table = table if isinstance(table, (pa.Table, pa.RecordBatch)) else pa.table(table)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"R must be a table with named columns: {error}") from None
+        table = as_arrow_table(table, "R")
     else:
         from pyarrow.interchange import from_dataframe
 

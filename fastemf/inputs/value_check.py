@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.columns import Where
 from fastemf.support.warn import warn
 
 __all__ = ["ValueCheck", "check_weights"]
-
-Place = Callable[[int], str]  # where an entry of the part is, for a message
 
 
 class ValueCheck:
@@ -24,7 +22,7 @@ class ValueCheck:
         self._largest = -1.0
         self._where = ""
 
-    def see(self, values: NDArray[Any], place: Place) -> None:
+    def see(self, values: NDArray[Any], place: Where) -> None:
         """Take in one part, not empty; refuse it where it is not finite."""
         size = np.abs(values.astype(self._dtype, copy=False))
         if not np.isfinite(values).all():
@@ -64,7 +62,7 @@ class ValueCheck:
             )
 
 
-def check_weights(cast: NDArray[Any], given: NDArray[Any], place: Place) -> None:
+def check_weights(cast: NDArray[Any], given: NDArray[Any], place: Where) -> None:
     """Check weights of one part, in the type they are used in and as they were given."""
     right = np.isfinite(cast) & (cast > 0)
     if not right.all():

@@ -36,7 +36,7 @@ class Observations(Source):
     col_labels: Labels | None = None
 
     def astype(self, dtype: np.dtype[Any]) -> Observations:
-        """The same observations in another float type."""
+        """Convert the observations to another float type."""
         if dtype == self.dtype:
             return self
         row, col = (
@@ -46,9 +46,9 @@ class Observations(Source):
         return replace(self, by_row=row, by_col=col)
 
     def subset(self, mask: NDArray[np.bool_]) -> Observations:
-        """The observations where `mask`, in the order of ``by_row``, is true.
+        """Return the observations where `mask`, in the order of ``by_row``, is true.
 
-        Same shape, types, weights and order: the same bits as observing those entries alone.
+        Shape, types, weights and order stay: bitwise identical to observing those entries alone.
         """
         if mask.shape != (self.size,) or not mask.any():
             raise ValueError(
@@ -199,7 +199,7 @@ def group(
     n: int,
     n_threads: int,
 ) -> Side:
-    """Stable counting sort by key: entries stay in the given order within a key.
+    """Sort by key, by counting and stably: entries stay in the given order within a key.
 
     Each thread counts, and later places, the keys of its own run of entries; where it starts
     within each key follows from the counts of the runs before, so the outcome is that of one

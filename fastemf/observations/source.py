@@ -42,7 +42,7 @@ class Grouped(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
 
     def each(
         self,
@@ -52,7 +52,7 @@ class Grouped(Protocol):
         *args: Any,
         n_threads: int,
     ) -> Iterator[tuple[slice, Any]]:
-        """Each block's rows, and what ``task(block, *others, *own, *args, n_threads)`` gives.
+        """Yield each block's rows and ``task(block, *others, *own, *args, n_threads)``.
 
         Parameters
         ----------
@@ -68,7 +68,7 @@ class Grouped(Protocol):
         """
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
-        """``terms(values, weights, *args)`` of every stretch, added up in order."""
+        """Add up ``terms(values, weights, *args)`` of every stretch, in order."""
 
 
 class Readable(ABC):
@@ -76,11 +76,11 @@ class Readable(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[int, Side]]:
-        """Each block's first group and its entries, which are gone when the next is asked for."""
+        """Yield each block's first group and entries, which are gone when the next is asked for."""
 
     @abstractmethod
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """All values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
+        """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
 
     def each(
         self,
@@ -90,7 +90,7 @@ class Readable(ABC):
         *args: Any,
         n_threads: int,
     ) -> Iterator[tuple[slice, Any]]:
-        """Block after block; see `Grouped`."""
+        """Run a task block by block; see `Grouped`."""
         wide = padded(others[0])
         for first, block in self.blocks():
             rows = slice(first, first + block.indptr.size - 1)
@@ -98,7 +98,7 @@ class Readable(ABC):
             yield rows, task(block, wide, *others[1:], *parts, *args, n_threads)
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
-        """Stretch after stretch; see `Grouped`."""
+        """Add terms up stretch by stretch; see `Grouped`."""
         total: NDArray[np.float64] = np.zeros(())
         for values, v in self.stretches():
             total = total + terms(values, v, *args)
@@ -131,15 +131,15 @@ class Side(Readable):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return self.values.dtype
 
     def blocks(self) -> Iterator[tuple[int, Side]]:
-        """Everything at once."""
+        """Yield everything at once."""
         yield 0, self
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """All values and weights in order, a cacheful at a time."""
+        """Yield all values and weights in order, a cacheful at a time."""
         for part in parts(self.size):
             yield self.values[part], self.weights[part]
 
@@ -153,9 +153,9 @@ class Side(Readable):
 class Source:
     """Observed entries of an (m, n) matrix, wherever they are kept.
 
-    Of a table with the labels of its rows and columns, in index order. Sums go over
-    stretches of one length in one order, so every source of the same entries gives the
-    same bits.
+    The entries of a table come with the labels of its rows and columns, in index order. Sums
+    go over stretches of one length in one order, so they are bitwise identical for every source
+    of the same entries.
     """
 
     shape: tuple[int, int]
@@ -180,7 +180,7 @@ class Source:
         return float(np.sum(self.by_row.mass))
 
     def digest(self) -> str:
-        """A fingerprint of the entries, the same wherever they are kept."""
+        """Hash the entries; the result is the same wherever they are kept."""
         found = hashlib.blake2b(repr((self.shape, self.dtype.str)).encode(), digest_size=16)
         for side in (self.by_row, self.by_col):
             found.update(np.ascontiguousarray(side.indptr).data)
@@ -188,16 +188,16 @@ class Source:
         return found.hexdigest()
 
     def rms(self, mu: float = 0.0) -> float:
-        """Root mean square of the values around mu, in float64."""
+        """Compute the root mean square of the values around mu, in float64."""
         return float(np.sqrt(self.by_row.sums(_squares, mu) / self.mass))
 
     def expectile(self, omega: float) -> float:
-        """The values' ω-expectile, in float64."""
+        """Compute the ω-expectile of the values, in float64."""
         return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
 
 
 def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
-    """Of one stretch; sums of them are exact."""
+    """Compute the checksums of one stretch; sums of them are exact."""
     return np.array(
         [zlib.crc32(np.ascontiguousarray(part).data) for part in (values, weights)], float
     )

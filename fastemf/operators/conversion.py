@@ -19,7 +19,7 @@ __all__ = ["as_operator"]
 
 
 def as_operator(A: Any, shape: Any = None) -> Operator:
-    """An operator from whatever a user calls one; `shape` (m, n) for matrices of p rows."""
+    """Make an operator of whatever a user calls one; `shape` (m, n) for matrices of p rows."""
     if isinstance(A, CheckedOperator):
         operator: Operator = A
     elif sp.issparse(A) or isinstance(A, LinearOperator):

@@ -33,17 +33,17 @@ class Operator(Protocol):
     dtype: np.dtype[Any]
 
     def forward(self, X: NDArray[Any], Y: NDArray[Any], *, n_jobs: int = -1) -> NDArray[Any]:
-        """The p measurements <A_i, X Yᵀ>."""
+        """Compute the p measurements <A_i, X Yᵀ>."""
 
     def adjoint_times(
         self, b: NDArray[Any], factor: NDArray[Any], side: int = 0, *, n_jobs: int = -1
     ) -> NDArray[Any]:
-        """S Y (side 0, factor Y) or Sᵀ X (side 1, factor X), where S = Σ b_i A_i."""
+        """Compute S Y (side 0, factor Y) or Sᵀ X (side 1, factor X), where S = Σ b_i A_i."""
 
     def design(
         self, factor: NDArray[Any], side: int, rows: Any = None, *, n_jobs: int = -1
     ) -> NDArray[Any]:
-        """Rows vec(A_i Y) (side 0, factor Y) or vec(A_iᵀ X) (side 1, factor X).
+        """Compute the rows vec(A_i Y) (side 0, factor Y) or vec(A_iᵀ X) (side 1, factor X).
 
         Row i times the flattened factor of that side is measurement i. `rows` are
         the measurements wanted, in that order; all by default.
@@ -57,14 +57,14 @@ class CheckedOperator(ABC):
     dtype: np.dtype[Any]
 
     def forward(self, X: ArrayLike, Y: ArrayLike, *, n_jobs: int = -1) -> NDArray[Any]:
-        """The p measurements <A_i, X Yᵀ>.
+        """Compute the p measurements <A_i, X Yᵀ>.
 
         Parameters
         ----------
         X, Y
             (m, r) and (n, r).
         n_jobs
-            Threads; -1 for all. Same bits for any number of them.
+            Threads; -1 for all. Results are bitwise identical for any number of them.
         """
         X, Y = self._factor(X, "X", 0), self._factor(Y, "Y", 1)
         if X.shape[1] != Y.shape[1]:
@@ -74,7 +74,7 @@ class CheckedOperator(ABC):
     def adjoint_times(
         self, b: ArrayLike, factor: ArrayLike, side: int = 0, *, n_jobs: int = -1
     ) -> NDArray[Any]:
-        """S Y (side 0, factor Y) or Sᵀ X (side 1, factor X), where S = Σ b_i A_i.
+        """Compute S Y (side 0, factor Y) or Sᵀ X (side 1, factor X), where S = Σ b_i A_i.
 
         Parameters
         ----------
@@ -85,7 +85,7 @@ class CheckedOperator(ABC):
         side
             Whose shape the result has: 0 (m, r), 1 (n, r).
         n_jobs
-            Threads; -1 for all. Same bits for any number of them.
+            Threads; -1 for all. Results are bitwise identical for any number of them.
         """
         _check_side(side)
         b = np.require(b, np.float64, ["C", "W"])
@@ -98,7 +98,7 @@ class CheckedOperator(ABC):
     def design(
         self, factor: ArrayLike, side: int, rows: Any = None, *, n_jobs: int = -1
     ) -> NDArray[Any]:
-        """Rows vec(A_i Y) (side 0, factor Y) or vec(A_iᵀ X) (side 1, factor X).
+        """Compute the rows vec(A_i Y) (side 0, factor Y) or vec(A_iᵀ X) (side 1, factor X).
 
         Row i times the flattened factor of that side is measurement i.
 
@@ -125,7 +125,7 @@ class CheckedOperator(ABC):
         return self._design(factor, side, which, count_threads(n_jobs))
 
     def to_dense(self, *, max_bytes: int = 1 << 30) -> NDArray[Any]:
-        """Every A_i, as a (p, m, n) array; refused above `max_bytes` (1 GiB).
+        """Return every A_i in a (p, m, n) array; refused above `max_bytes` (1 GiB).
 
         Examples
         --------
@@ -156,23 +156,23 @@ class CheckedOperator(ABC):
 
     @abstractmethod
     def _forward(self, X: NDArray[Any], Y: NDArray[Any], n_threads: int) -> NDArray[Any]:
-        """`forward` of checked factors."""
+        """Do what `forward` does, of checked factors."""
 
     @abstractmethod
     def _adjoint_times(
         self, b: NDArray[np.float64], factor: NDArray[Any], side: int, n_threads: int
     ) -> NDArray[Any]:
-        """`adjoint_times` of checked arguments."""
+        """Do what `adjoint_times` does, of checked arguments."""
 
     @abstractmethod
     def _design(
         self, factor: NDArray[Any], side: int, which: NDArray[np.int64], n_threads: int
     ) -> NDArray[Any]:
-        """`design` of checked arguments."""
+        """Do what `design` does, of checked arguments."""
 
 
 def check_columns(found: tuple[int, ...], shape: tuple[int, int]) -> int:
-    """The measurements of a (p, m·n) matrix."""
+    """Check the shape of a (p, m·n) matrix; return its number of measurements."""
     m, n = shape
     if len(found) != 2 or found[1] != m * n:
         raise ValueError(

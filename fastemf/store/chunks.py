@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, offers_arrow
 from fastemf.inputs.csv_files import DELIMITERS, conversion, parsing
-from fastemf.inputs.tables import arrow, check_names, numbers
+from fastemf.inputs.tables import arrow, as_arrow_table, check_names, numbers
+from fastemf.inputs.value_check import check_weights
 from fastemf.support.validation import check_dtype
 
 __all__ = ["Chunk", "Chunks", "TableColumns", "read_chunks"]
@@ -37,6 +38,16 @@ class Chunk(NamedTuple):
     def place(self, entry: int) -> str:
         """Name the place of an entry in a message."""
         return f"entry {self.first + entry} of {self.name}"
+
+    def checked_weights(self, dtype: np.dtype[Any], place: Where) -> NDArray[Any]:
+        """Return the weights in the type of the values; empty where every weight is one."""
+        if self.weights is None:
+            return np.empty(0, dtype)
+        check_dtype(self.weights.dtype, f"weights of {self.name}")
+        with np.errstate(over="ignore"):  # to infinity, which is refused
+            cast = np.asarray(self.weights.astype(dtype))
+        check_weights(cast, self.weights, place)
+        return cast
 
     def pieces(self, length: int) -> Iterator[Chunk]:
         """Yield at most `length` entries at a time."""
@@ -98,7 +109,7 @@ def read_chunks(source: Any, names: TableColumns, length: int) -> Chunks:
         return _from_files([Path(path) for path in source], names, length)
     if isinstance(source, Iterator):
         return Chunks(_from_iterator(source, names), None, None)
-    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+    if offers_arrow(source):
         whole = _table_chunk("the table", source, names)
         return Chunks([whole], len(whole.values), check_dtype(whole.values.dtype, "values"))
     raise TypeError(
@@ -140,7 +151,7 @@ def _from_iterator(source: Iterator[Any], names: TableColumns) -> Iterator[Chunk
                     f"weights), got {len(item)} items"
                 )
             yield _array_chunk(name, item)
-        elif hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__"):
+        elif offers_arrow(item):
             yield _table_chunk(name, item, names)
         else:
             raise TypeError(
@@ -159,12 +170,7 @@ def _refuse_names(names: TableColumns, what: str) -> None:
 def _table_chunk(
     name: str, table: Any, names: TableColumns, first: int = 0, *, is_text: bool = False
 ) -> Chunk:
-    pa = arrow()
-    if not isinstance(table, (pa.Table, pa.RecordBatch)):
-        try:
-            table = pa.table(table)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} must be a table with named columns: {error}") from None
+    table = as_arrow_table(table, name)
     wanted = names.given()
     check_names(wanted, table.schema.names, name)
     here = Chunk(name, first, None, None, None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.inputs.entries import index_dtype
 from fastemf.store.files import header
 
 __all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "StoreError", "StoredArray"]
@@ -57,7 +58,7 @@ class Manifest:
     @property
     def index_dtype(self) -> np.dtype[Any]:
         """Type of the indices: 32 bits where they suffice."""
-        return np.dtype(np.int32 if max(self.shape) <= np.iinfo(np.int32).max else np.int64)
+        return index_dtype(self.shape)
 
     def expected(self) -> dict[str, tuple[np.dtype[Any], int]]:
         """Return the type and length that each file must have."""

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.entries import CheckedEntries, check_positions, index_dtype
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.inputs.value_check import ValueCheck
 from fastemf.store.chunks import Chunk
 from fastemf.store.files import ArrayFile
 from fastemf.store.label_index import LabelIndex
 from fastemf.store.workplace import Workplace
 from fastemf.support.validation import check_dtype, check_indices
 
-__all__ = ["Piece", "Spill"]
-
-
-class Piece(NamedTuple):
-    """Entries read back, in the order they came."""
-
-    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
-    values: NDArray[Any]
-    weights: NDArray[Any]  # empty where every weight is one
+__all__ = ["Spill"]
 
 
 class Spill:
@@ -42,10 +35,8 @@ class Spill:
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
-        """Type of rows and columns: 32 bits where they suffice."""
-        limit = np.iinfo(np.int32).max
-        wide = self._shape is not None and max(self._shape) > limit
-        return np.dtype(np.int64 if wide else np.int32)
+        """Type of rows and columns; without a shape, positions that need 64 bits are refused."""
+        return index_dtype(self._shape or (0, 0))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -72,11 +63,7 @@ class Spill:
         self._check.see(chunk.values, place)
         columns = [*indices, chunk.values]
         if chunk.weights is not None:
-            check_dtype(chunk.weights.dtype, f"weights of {chunk.name}")
-            with np.errstate(over="ignore"):  # to infinity, which is refused
-                cast = chunk.weights.astype(dtype)
-            check_weights(cast, chunk.weights, place)
-            columns.append(cast)
+            columns.append(chunk.checked_weights(dtype, place))
         for file, column in zip(self._files, columns, strict=True):
             file.append(column)
         self.size += len(chunk.values)
@@ -92,20 +79,15 @@ class Spill:
         if self._shape is not None:
             return self._shape, []
         m, n = (top + 1 for top in self._top)
-        if max(m, n) > 1000 * (self.size + 1000):
-            raise ValueError(
-                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
-                f"{self.size} observations, so these look like identifiers; give shape= if they "
-                "are right"
-            )
+        check_positions((m, n), self.size)
         return (m, n), []
 
-    def pieces(self, length: int) -> Iterator[Piece]:
+    def pieces(self, length: int) -> Iterator[CheckedEntries]:
         """Yield all entries in order, at most `length` at a time."""
         for first in range(0, self.size, length):
             count = min(length, self.size - first)
             rows, cols, values, *weights = (file.read(first, count) for file in self._files)
-            yield Piece((rows, cols), values, weights[0] if weights else values[:0])
+            yield CheckedEntries((rows, cols), values, weights[0] if weights else values[:0])
 
     def remove(self) -> None:
         """Delete the files."""
