@@ -142,7 +142,7 @@ def error_distribution(
     errors
         Level → relative errors (`fastemf.metrics.relative_errors`).
     limit
-        Where the horizontal axis ends.
+        End of the horizontal axis.
     ax
         Axes to draw on; new ones by default.
 
@@ -311,9 +311,9 @@ def levels(
     Parameters
     ----------
     fitted
-        What `fastemf.complete_levels` returned.
+        Result of `fastemf.complete_levels`.
     row
-        Which row, as in `Levels.predict_block`.
+        Row to draw, as in `Levels.predict_block`.
     unit
         Unit of the data.
     ax
@@ -373,7 +373,7 @@ def selection(
     Parameters
     ----------
     selected
-        What `fastemf.select` returned.
+        Result of `fastemf.select`.
     unit
         The data's unit.
     ax

@@ -41,9 +41,11 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
         "become the rows and columns of the matrix. Not needed for a table of three columns in "
         "this order, --weights apart.",
     )
-    group.add_argument("--rows", metavar="NAME", help="column with what is a row, such as clients")
     group.add_argument(
-        "--cols", metavar="NAME", help="column with what is a column, such as services"
+        "--rows", metavar="NAME", help="column of what becomes a row, such as clients"
+    )
+    group.add_argument(
+        "--cols", metavar="NAME", help="column of what becomes a column, such as services"
     )
     group.add_argument("--values", metavar="NAME", help="column with the numbers observed")
     group.add_argument(
@@ -67,8 +69,9 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
         help="stop when a sweep lowers the objective by less than this share (default 1e-5)",
     )  # fmt: skip
     group.add_argument(
-        "--seed", type=int, default=0, help="of all that is random (default 0): same seed, same fit"
-    )
+        "--seed", type=int, default=0,
+        help="random seed (default 0); the same seed gives the same fit",
+    )  # fmt: skip
     group.add_argument(
         "--jobs", type=int, default=-1, metavar="N",
         help="threads (default: all cores); the fit does not depend on them",

@@ -85,7 +85,7 @@ class Labels:
         name
             Name of the labels.
         what, where
-            How messages call the column, and the place of an element.
+            Name of the column, and of the place of an element, in messages.
         n_threads
             Threads for a long Arrow column; the result does not depend on it.
 
@@ -161,7 +161,7 @@ class Labels:
             Labels in any form, a single one too; of the same kind: whole numbers, strings
             or dates.
         what, where
-            How messages call the column, and the place of an element.
+            Name of the column, and of the place of an element, in messages.
 
         Examples
         --------
