@@ -1,4 +1,4 @@
-"""``python -m bench``: how fast is fastemf, against others and against the hardware?"""
+"""``python -m bench``: how fast is fastemf compared with others and with the hardware?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.sections import SECTIONS
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run, compare or plot; returns the exit code."""
+    """Run, compare or plot; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small matrices, under two minutes")
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def sections(names: str) -> list[str]:
-    """Names separated by commas, in the suite's order."""
+    """Parse names separated by commas; return them in the suite's order."""
     wanted = {name.strip() for name in names.split(",")}
     unknown = wanted - set(SECTIONS)
     if unknown:
@@ -98,7 +98,7 @@ def measure(scale: Scale, names: list[str], out: Path | None) -> list[Row]:
 
 
 def show_bars(scale: Scale, results: list[Row]) -> None:
-    """The targets that this run has data for."""
+    """Print the targets that this run has data for."""
     found = bars(results)
     if not found:
         return
@@ -107,7 +107,7 @@ def show_bars(scale: Scale, results: list[Row]) -> None:
 
 
 def results_file(path: str) -> list[Row]:
-    """The rows of a file that `--out` wrote."""
+    """Read the rows of a file that `--out` wrote."""
     try:
         rows: list[Row] = json.loads(Path(path).read_text())["results"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -118,7 +118,7 @@ def results_file(path: str) -> list[Row]:
 
 
 def show_comparison(before: list[Row], after: list[Row]) -> int:
-    """Print the table; exit code 1 where something became slower."""
+    """Print the table; return 1 where something became slower, else 0."""
     rows = compare(before, after)
     for entry in rows:
         mark = "SLOWER" if entry["slower"] else ""

@@ -24,7 +24,7 @@ OURS = "fastemf ω=0.5"
 
 
 class Bar(NamedTuple):
-    """One target and what was measured."""
+    """One target and the measured value."""
 
     what: str
     bar: float
@@ -39,7 +39,7 @@ class Bar(NamedTuple):
 
 
 def bars(results: list[Row]) -> list[Bar]:
-    """Every target that the results have data for."""
+    """Return every target that the results have data for."""
     return [
         *_roofline(results),
         *_against_cholesky(results),
@@ -54,7 +54,7 @@ def bars(results: list[Row]) -> list[Bar]:
 
 
 def table(found: Iterable[Bar]) -> list[str]:
-    """The printed lines."""
+    """Return the lines to print."""
     lines = [f"{'bar':<72}{'target':>9}{'measured':>11}  met?"]
     for bar in found:
         target = f"{'≥' if bar.at_least else '≤'} {bar.bar:g}"
@@ -64,7 +64,7 @@ def table(found: Iterable[Bar]) -> list[str]:
 
 
 def growth_spread(per_entry: Iterable[float]) -> float:
-    """x in: every value is within ± x of the middle of the range."""
+    """Return the x for which every value is within ± x of the middle of the range."""
     values = list(per_entry)
     return (max(values) - min(values)) / (max(values) + min(values))
 
@@ -78,7 +78,7 @@ def _rows(results: list[Row], **wanted: Any) -> list[Row]:
 
 
 def _main(results: list[Row], section: str) -> str | None:
-    """The problem of the section's first row: the others are not what the bars are about."""
+    """Return the problem of the section's first row; no bar is about the others."""
     return next((row["problem"] for row in results if row["section"] == section), None)
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def call(task: str, *arguments: Any, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a task in a fresh process of this interpreter, from this checkout; its answer."""
+    """Run a task in a fresh process of this interpreter, from this checkout; return its answer."""
     command = [sys.executable, "-m", "bench.child", task, *map(str, arguments)]
     ran = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **(env or {})}, capture_output=True, text=True
@@ -31,7 +31,7 @@ def call(task: str, *arguments: Any, env: dict[str, str] | None = None) -> dict[
 
 
 def imports() -> dict[str, float]:
-    """`import numba`, and what fastemf's main entry takes beyond it."""
+    """Time `import numba`, and what fastemf's main entry takes beyond it."""
     began = time.perf_counter()
     import numba  # noqa: F401
 
@@ -42,7 +42,7 @@ def imports() -> dict[str, float]:
 
 
 def first_call() -> dict[str, float]:
-    """The first fit of a process, of a matrix too small to take any time itself."""
+    """Time the first fit of a process, of a matrix too small to take any time itself."""
     import numpy as np
 
     from fastemf import complete
@@ -55,7 +55,7 @@ def first_call() -> dict[str, float]:
 
 
 def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
-    """Resident bytes after import, and their peak from there on: load the input, fit, end."""
+    """Return resident bytes after import, and their peak while input is loaded and fitted."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -72,7 +72,7 @@ def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
 
 
 def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[str, float]:
-    """A store from a Parquet file of columns row, col and value: seconds, and the peak."""
+    """Build a store from a Parquet file of columns row, col and value; return seconds and peak."""
     import pyarrow.parquet  # noqa: F401
 
     from fastemf import store
@@ -90,7 +90,7 @@ def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[s
 
 
 def resident(field: str) -> int:
-    """Bytes of this process: VmRSS now, VmHWM at most; where /proc is missing, at most."""
+    """Return bytes of this process: VmRSS now, VmHWM at most; without /proc always the latter."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -102,7 +102,7 @@ def resident(field: str) -> int:
 
 
 def forget_peak() -> None:
-    """Let VmHWM begin anew, where the system allows it; imports peak far below a fit anyway."""
+    """Reset VmHWM where the system allows it; imports peak far below a fit anyway."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

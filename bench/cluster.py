@@ -1,4 +1,4 @@
-"""``python -m bench.cluster``: what a half-sweep on a cluster costs beside its solves.
+"""``python -m bench.cluster``: the cost of a half-sweep on a cluster beside its solves.
 
 Local worker processes with one thread each, a store, both sides in turn. The solves of a
 half-sweep take as long as the slowest worker's; all else (sending the factors, Dask's messages,
@@ -24,7 +24,7 @@ HEADER = f"{'entries':>8}{'k':>4}{'half-sweep':>12}{'solves':>10}{'overhead':>10
 
 
 def timed_solve(*args: Any) -> tuple[str, float, int]:
-    """On a worker: `solve_block`, reported by who did it and its seconds."""
+    """Run `solve_block` on a worker; report the worker and its seconds, too."""
     from distributed import get_worker
 
     from fastemf.solver.blocks import solve_block
@@ -35,7 +35,7 @@ def timed_solve(*args: Any) -> tuple[str, float, int]:
 
 
 def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
-    """Seconds on the wall, of the slowest worker's solves, and bytes of both factors."""
+    """Return wall-clock seconds, those of the slowest worker's solves, and both factors' bytes."""
     from fastemf.solver.blocks import RowProblem
 
     rng = np.random.default_rng(0)
@@ -55,7 +55,7 @@ def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
 
 
 def measure(path: Path, client: Any, ranks: list[int], repeats: int) -> list[str]:
-    """One line per rank: medians over both sides."""
+    """Return one line per rank: medians over both sides."""
     from fastemf.cluster.distribution import distribute
 
     lines = []

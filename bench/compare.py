@@ -1,4 +1,4 @@
-"""Two result files side by side; a slowdown counts only if it is large in both senses."""
+"""Two result files side by side; a slowdown counts only if it is large both ways."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SETTING = ("section", "problem", "dtype", "k", "threads", "competitor", "what")
 
 
 def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per setting that both have: both times, their ratio, and whether it is slower."""
+    """Return one row per common setting: both times, their ratio, and whether it is slower."""
 
     def times(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], float]:
         return {

@@ -1,4 +1,4 @@
-"""Who is timed, behind one small interface.
+"""The competitors that are timed, behind one small interface.
 
 All but implicit minimise the same function, ½ Σ r² + λ (‖X‖² + ‖Y‖²): fastemf at omega = 0.5 with
 a plain ridge. A competitor whose loss has no ½ is given 2λ.
@@ -24,7 +24,7 @@ Factors = tuple[np.ndarray, np.ndarray]
 
 
 class Point(NamedTuple):
-    """How far a fit had got after some sweeps: seconds as a user waits, set-up included."""
+    """State of a fit after some sweeps: the seconds a user waited, set-up included."""
 
     sweeps: int
     seconds: float
@@ -38,22 +38,22 @@ class Competitor(Protocol):
     exact: bool  # solves every row of the common function, so its sweep does the counted work
 
     def prepare(self, R: sp.csr_matrix) -> Any:
-        """The form of the data that `sweep_seconds` takes."""
+        """Return the data in the form that `sweep_seconds` takes."""
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """Time of one full sweep; set-up and compilation do not count."""
+        """Return the time of one full sweep; set-up and compilation do not count."""
 
 
 class Fitter(Competitor, Protocol):
-    """One that minimises the common function, so that time to quality is comparable."""
+    """Competitor that minimises the common function, so that time to quality is comparable."""
 
     def fit(self, R: sp.csr_matrix, k: int, reg: float, threads: int, sweeps: int) -> Factors:
-        """Factors after that many sweeps."""
+        """Return the factors after that many sweeps."""
 
     def curve(
         self, R: sp.csr_matrix, k: int, reg: float, threads: int, grid: Sequence[int]
     ) -> list[Point]:
-        """Objective against time, up to the last of `grid` sweeps."""
+        """Return the objective against time, up to the last of `grid` sweeps."""
 
 
 def point(entry: Fitter, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Point:
@@ -65,7 +65,7 @@ def point(entry: Fitter, R: Any, k: int, reg: float, threads: int, sweeps: int) 
 
 
 class Fastemf:
-    """This library. A sweep is timed with exact solves, a fit takes those of its `solver`."""
+    """This library; a sweep is timed with exact solves, a fit with those of its `solver`."""
 
     exact = True
 
@@ -75,7 +75,7 @@ class Fastemf:
         self.name = f"fastemf ω={omega:g}" if solver == "auto" else f"fastemf {solver}"
 
     def run(self, data: Any, k: int, reg: float, threads: int, sweeps: int, **options: Any) -> Any:
-        """`fastemf.complete` with a plain ridge that is as strong at every level."""
+        """Run `fastemf.complete` with a plain ridge that is as strong at every level."""
         import fastemf
 
         with warnings.catch_warnings():
@@ -86,24 +86,24 @@ class Fastemf:
             )  # fmt: skip
 
     def prepare(self, R: Any) -> Any:
-        """Entries by row and by column."""
+        """Group the entries by row and by column."""
         from fastemf.kernels.threads import count_threads
         from fastemf.observations.memory import observe
 
         return observe(R, n_threads=count_threads(-1))
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """From the third sweep on: the first ones move many signs."""
+        """Time sweeps from the third on: the first ones move many signs."""
         fit = self.run(data, k, reg, threads, 4, momentum=False, init="random", solver="exact")
         return min(record.seconds for record in fit.history[2:])
 
     def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
-        """At defaults (spectral start, momentum), as a user would."""
+        """Fit at defaults (spectral start, momentum), as a user would."""
         fit = self.run(R, k, reg, threads, sweeps, solver=self.solver)
         return fit.X, fit.Y
 
     def curve(self, R: Any, k: int, reg: float, threads: int, grid: Sequence[int]) -> list[Point]:
-        """One fit, read at every sweep by the clock on the wall; its last objective is checked."""
+        """Read one fit at every sweep in wall-clock time; its last objective is checked."""
         points: list[Point] = []
 
         def read(record: Any) -> None:
@@ -119,12 +119,12 @@ class Fastemf:
 
 
 class _Refitted:
-    """A fitter that reports nothing while it runs: every point of its curve is a fit of its own."""
+    """Fitter that reports nothing while it runs: every point of its curve is a fit of its own."""
 
     def curve(
         self: Any, R: Any, k: int, reg: float, threads: int, grid: Sequence[int]
     ) -> list[Point]:
-        """A point for each number of sweeps in the grid, until one takes long."""
+        """Return a point for each number of sweeps in the grid, until one takes long."""
         points: list[Point] = []
         for sweeps in grid:
             points.append(point(self, R, k, reg, threads, sweeps))
@@ -141,13 +141,13 @@ class Cmfrec(_Refitted):
         self.name = "cmfrec CG" if use_cg else "cmfrec Cholesky"
 
     def prepare(self, R: Any) -> Any:
-        """It takes COO only."""
+        """Convert to COO, the only form it takes."""
         import cmfrec  # noqa: F401  # not in the first measurement
 
         return sp.coo_matrix(R)
 
     def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
-        """Without the final Cholesky pass, which would be one more sweep."""
+        """Fit without the final Cholesky pass, which would be one more sweep."""
         from cmfrec import CMF
 
         model = CMF(
@@ -159,7 +159,7 @@ class Cmfrec(_Refitted):
         return model.A_, model.B_
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """It reports no times: what three sweeps more take, or one more where one is dear."""
+        """Time three more sweeps, or one more where one is dear: it reports no times."""
 
         def seconds(sweeps: int) -> float:
             began = time.perf_counter()
@@ -186,13 +186,13 @@ class Implicit:
         self.name = f"implicit {'CG' if use_cg else 'Cholesky'} (other loss)"
 
     def prepare(self, R: Any) -> Any:
-        """It takes CSR."""
+        """Convert to CSR, the form it takes."""
         from implicit.cpu.als import AlternatingLeastSquares  # noqa: F401
 
         return R
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """By its own clock, the first sweep apart; its BLAS on one thread, as it asks for."""
+        """Read its own clock, without the first sweep; its BLAS has one thread, as it asks for."""
         from implicit.cpu.als import AlternatingLeastSquares
 
         times: list[float] = []
@@ -206,17 +206,17 @@ class Implicit:
 
 
 class NumpyReference(_Refitted):
-    """What a careful user writes in an afternoon: one solve per row, one thread."""
+    """Loop that a careful user writes in an afternoon: one solve per row, one thread."""
 
     name = "NumPy loop"
     exact = True
 
     def prepare(self, R: Any) -> Any:
-        """By row and by column."""
+        """Return the matrix by row and by column."""
         return R, R.tocsc()
 
     def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
-        """Random start."""
+        """Fit from a random start."""
         rng = np.random.default_rng(0)
         X, Y = rng.random((R.shape[0], k)), rng.random((R.shape[1], k))
         X, Y = X.astype(R.dtype), Y.astype(R.dtype)
@@ -226,7 +226,7 @@ class NumpyReference(_Refitted):
         return X, Y
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """One sweep."""
+        """Time one sweep."""
         R, C = data
         X, Y = np.ones((R.shape[0], k), R.dtype), np.ones((R.shape[1], k), R.dtype)
         with threadpool_limits(1, user_api="blas"):
@@ -245,17 +245,17 @@ class NumpyReference(_Refitted):
 
 
 class Null:
-    """Does nothing: what the harness itself costs."""
+    """Competitor that does nothing, which shows the cost of the harness."""
 
     name = "nothing"
     exact = False
 
     def prepare(self, R: Any) -> Any:
-        """As it is."""
+        """Return the data as they are."""
         return R
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """The time of two clock readings."""
+        """Return the time of two clock readings."""
         began = time.perf_counter()
         return time.perf_counter() - began
 

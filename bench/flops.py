@@ -1,4 +1,4 @@
-"""Useful floating-point operations of a sweep, and what the machine could do at best."""
+"""Useful floating-point operations of a sweep, and the most the machine could do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GEMM_SIZE = 1024
 
 
 def sweep_flops(R: sp.csr_matrix, k: int) -> float:
-    """Σ over rows and columns of d·k² + k³/3: one triangle of the Gram matrix, one Cholesky."""
+    """Return Σ over rows and columns of d·k² + k³/3: a triangle of the Gram matrix, a Cholesky."""
     rows = np.diff(R.indptr)
     cols = np.bincount(R.indices, minlength=R.shape[1])
     lengths = np.concatenate([rows, cols])
@@ -21,7 +21,7 @@ def sweep_flops(R: sp.csr_matrix, k: int) -> float:
 
 
 def gemm_seconds(dtype: str, n: int = GEMM_SIZE) -> float:
-    """NumPy's matrix product of two n × n matrices on one thread: the best of three."""
+    """Time NumPy's product of two n × n matrices on one thread: the best of three."""
     A = np.random.default_rng(0).random((n, n)).astype(dtype)
     times = []
     with threadpool_limits(1):
@@ -33,10 +33,10 @@ def gemm_seconds(dtype: str, n: int = GEMM_SIZE) -> float:
 
 
 def gemm_rate(seconds: float, n: int = GEMM_SIZE) -> float:
-    """Operations per second of such a product."""
+    """Return the operations per second of such a product."""
     return 2 * n**3 / seconds
 
 
 def roofline_fraction(flops: float, seconds: float, threads: int, gemm: float) -> float:
-    """Share of `threads` times the matrix product's rate."""
+    """Return the rate as a share of `threads` times the matrix product's."""
     return flops / seconds / (threads * gemm)

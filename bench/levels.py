@@ -25,14 +25,14 @@ OMEGAS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of a call, and what it returned."""
+    """Return the seconds of a call, and what it returned."""
     began = time.perf_counter()
     found = run()
     return time.perf_counter() - began, found
 
 
 def compare(R: Any, k: int, intercepts: bool, repeats: int) -> dict[str, Any]:
-    """One call against one fit per level, the best of a few turns each."""
+    """Compare one call with one fit per level, the best of a few turns each."""
 
     def together() -> Levels:
         return complete_levels(R, OMEGAS, k, intercepts=intercepts)
@@ -66,7 +66,7 @@ def compare(R: Any, k: int, intercepts: bool, repeats: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run; returns the exit code."""
+    """Run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.levels", description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
     parser.add_argument("--out", type=Path, help="write the results as JSON")

@@ -11,7 +11,7 @@ CHUNK = 1 << 18  # entries at a time: their factors at k = 64 take 128 MB
 def objective(
     R: sp.csr_matrix, X: np.ndarray, Y: np.ndarray, reg: float, omega: float = 0.5
 ) -> float:
-    """Σ |ω − 1(r < 0)| r² + λ (‖X‖² + ‖Y‖²), in float64."""
+    """Return Σ |ω − 1(r < 0)| r² + λ (‖X‖² + ‖Y‖²), in float64."""
     rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
     total = 0.0
     for first in range(0, R.nnz, CHUNK):

@@ -20,7 +20,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "paper_scale.md"
 
 @dataclass(frozen=True)
 class Plan:
-    """The data, the machines, and what was measured of the code."""
+    """The data, the machines, and the measured speed of the code."""
 
     observations: float
     rows: float
@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def threads(self) -> int:
-        """Of all machines."""
+        """Threads of all machines."""
         return self.machines * self.threads_per_machine
 
 
@@ -53,12 +53,12 @@ class Half:
 
     @property
     def seconds(self) -> float:
-        """Nothing overlaps."""
+        """Sum of the steps, as nothing overlaps."""
         return self.solve + self.driver + self.exchange + self.messages
 
 
 def half(plan: Plan, k: int, solved: float, other: float) -> Half:
-    """A half-sweep that solves `solved` rows given a factor of `other` rows.
+    """Return the seconds of a half-sweep that solves `solved` rows given a factor of `other` rows.
 
     The driver sends the other factor once, a part to each machine, and the machines exchange
     their parts, so that every link carries it once more. The solved rows travel from the driver
@@ -77,13 +77,13 @@ def half(plan: Plan, k: int, solved: float, other: float) -> Half:
 
 
 def sweep(plan: Plan, k: int) -> Half:
-    """Both halves."""
+    """Return both halves of a sweep."""
     halves = half(plan, k, plan.columns, plan.rows), half(plan, k, plan.rows, plan.columns)
     return Half(*(sum(step) for step in zip(*map(astuple, halves), strict=True)))
 
 
 def needed_share(observations_per_row: float, machines: float) -> float:
-    """Share of a factor's rows that a machine needs, if cells are spread evenly.
+    """Return the share of a factor's rows that a machine needs, if cells are spread evenly.
 
     A row of d observations misses a machine that has 1/M of the columns with (1 − 1/M)^d.
     """
@@ -91,12 +91,12 @@ def needed_share(observations_per_row: float, machines: float) -> float:
 
 
 def worth_shipping(machines: float) -> float:
-    """Observations per row below which a machine needs less than half of the factor."""
+    """Return the observations per row below which a machine needs less than half of the factor."""
     return float(np.log(2) / -np.log1p(-1 / machines))
 
 
 def tables(plan: Plan) -> str:
-    """The plan, as it stands in the page."""
+    """Return the plan as it stands in the page."""
     ranks = [int(k) for k in plan.nanoseconds_per_observation]
     k = ranks[len(ranks) // 2]
     stored = plan.observations * plan.stored_bytes_per_observation
@@ -154,7 +154,7 @@ def _steps(at: Half) -> str:
 
 
 def read_plan(page: str) -> Plan:
-    """The constants that a page states, as JSON in a fenced block."""
+    """Read the constants that a page states, as JSON in a fenced block."""
     found = re.search(r"```json\n(.*?)```", page, re.DOTALL)
     if found is None:
         raise ValueError("the page must state its constants in a block of JSON")
@@ -162,13 +162,13 @@ def read_plan(page: str) -> Plan:
 
 
 def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_000_000) -> Plan:
-    """The plan with this machine's times: two lengths of rows tell observations from rows.
+    """Return the plan with this machine's times: two lengths of rows tell observations from rows.
 
     The other factor is too large for the caches, as it will be; rows start from the solution
     for a factor 5 % away, as in a sweep that is not the first.
     """
     from fastemf.kernels.sweep import padded
-    from fastemf.observations.memory import Side
+    from fastemf.observations.source import Side
     from fastemf.solver.blocks import RowProblem, solve_block
 
     rng = np.random.default_rng(0)
@@ -208,7 +208,7 @@ def _bytes(size: float) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Print the tables, or measured constants and theirs."""
+    """Print the tables, or measured constants and their tables."""
     parser = argparse.ArgumentParser(prog="python -m bench.paper_scale", description=__doc__)
     parser.add_argument("--measure", action="store_true", help="constants of this machine")
     options = parser.parse_args(argv)

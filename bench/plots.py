@@ -30,7 +30,7 @@ WIDTH = 8.0  # inches, at 100 dots each: the width of a README
 
 
 def draw(results: list[Row], folder: Path) -> list[Path]:
-    """A PNG for every picture that the results have data for; their paths."""
+    """Write a PNG for every picture that the results have data for; return their paths."""
     pictures: dict[str, Callable[[list[Row]], Figure | None]] = {
         "time_to_quality": time_to_quality,
         "sweeps_by_rank": sweeps_by_rank,
@@ -52,7 +52,7 @@ def draw(results: list[Row], folder: Path) -> list[Path]:
 
 
 def time_to_quality(results: list[Row]) -> Figure | None:
-    """How far above the best objective everyone is, against the seconds a user has waited."""
+    """Draw how far above the best objective everyone is, against the seconds a user has waited."""
     rows = [row for row in results if row["section"] == "quality" and row["curve"]]
     if not rows:
         return None
@@ -88,7 +88,7 @@ def time_to_quality(results: list[Row]) -> Figure | None:
 
 
 def sweeps_by_rank(results: list[Row]) -> Figure | None:
-    """Seconds of one sweep against the rank, everyone on the main problem."""
+    """Draw the seconds of one sweep against the rank, everyone on the main problem."""
     sweeps = [row for row in results if row["section"] == "sweeps" and row["competitor"] in STYLE]
     if not sweeps:
         return None
@@ -121,7 +121,7 @@ def sweeps_by_rank(results: list[Row]) -> Figure | None:
 
 
 def throughput_by_entries(results: list[Row]) -> Figure | None:
-    """Millions of entries a second against their number."""
+    """Draw millions of entries a second against their number."""
     rows = [row for row in results if row["section"] == "growth" and row["what"] == "entries"]
     if not rows:
         return None
@@ -144,7 +144,7 @@ def throughput_by_entries(results: list[Row]) -> Figure | None:
 
 
 def throughput_by_rank(results: list[Row]) -> Figure | None:
-    """Millions of entries a second against the rank."""
+    """Draw millions of entries a second against the rank."""
     rows = [row for row in results if row["section"] == "growth" and row["what"] == "rank"]
     if not rows:
         return None
@@ -162,7 +162,7 @@ def throughput_by_rank(results: list[Row]) -> Figure | None:
 
 
 def throughput_by_threads(results: list[Row]) -> Figure | None:
-    """Millions of entries a second against threads, and what twice as many would give at best."""
+    """Draw millions of entries a second against threads, and the line of perfect scaling."""
     rows = [row for row in results if row["section"] == "threads"]
     if not rows:
         return None
@@ -187,7 +187,7 @@ def throughput_by_threads(results: list[Row]) -> Figure | None:
 
 
 def roofline(results: list[Row]) -> Figure | None:
-    """Share of one thread's matrix-product rate, by rank and type, with the targets."""
+    """Draw the share of one thread's matrix-product rate, by rank and type, with the targets."""
     rows = [
         row
         for row in results
@@ -241,7 +241,7 @@ def _rank_axis(axes: Axes, ranks: list[int]) -> None:
 
 
 def _plain_numbers(axis: Axis) -> None:
-    """1, 2, 5, 10, … on a logarithmic axis, without powers."""
+    """Label a logarithmic axis with 1, 2, 5, 10, … instead of powers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())

@@ -12,13 +12,13 @@ import scipy.sparse as sp
 
 
 def uniform(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
-    """Entries spread evenly."""
+    """Return entries spread evenly."""
     rng = np.random.default_rng(seed)
     return _sample(rng, m, n, nnz, np.full(m, 1.0), np.full(n, 1.0))
 
 
 def skewed(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
-    """Entries spread as in logs: log-normal activity of rows and popularity of columns.
+    """Return entries spread as in logs: log-normal activity of rows, popularity of columns.
 
     With 50,000 × 10,000 and 4.6M entries the row counts have a median of about 50 and a
     maximum of some thousands, the column counts a median of about 170 and a maximum of some
@@ -31,7 +31,7 @@ def skewed(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
 
 @lru_cache(maxsize=1)  # the largest is asked for by three sections
 def grown(entries: int) -> sp.csr_matrix:
-    """Skewed as above, about that many entries: rows and columns grow, their lengths stay."""
+    """Return about that many entries, skewed as above: rows and columns grow in number only."""
     m = max(20, entries // 92)
     draws = 1.03 * entries
     for _ in range(5):  # the smaller the matrix, the more of the draws are repeats
@@ -43,7 +43,7 @@ def grown(entries: int) -> sp.csr_matrix:
 
 
 def label(entries: float) -> str:
-    """1000000 as 1M, 300000 as 300k."""
+    """Write 1000000 as 1M and 300000 as 300k."""
     for size, letter in ((10**6, "M"), (10**3, "k")):
         if entries >= size:
             return f"{entries / size:g}{letter}"
@@ -51,7 +51,7 @@ def label(entries: float) -> str:
 
 
 def _sample(rng, m, n, nnz, row_share, col_share) -> sp.csr_matrix:
-    """About nnz distinct cells with those marginal shares; low rank plus skewed noise."""
+    """Draw about nnz distinct cells with those marginal shares; low rank plus skewed noise."""
     total = row_share.sum()
     counts = np.minimum(rng.poisson(nnz * row_share / total), n // 2).astype(np.int64)
     counts = np.maximum(counts, 1)
@@ -77,7 +77,7 @@ def _sample(rng, m, n, nnz, row_share, col_share) -> sp.csr_matrix:
 
 
 def web_services() -> sp.csr_matrix:
-    """Response times of recovered fragments of WS-DREAM."""
+    """Return response times of recovered fragments of WS-DREAM."""
     with np.load(_real("wsdream1_rt_union.npz")) as file:
         keep = (file["src"] & 7) > 0
         cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
@@ -85,7 +85,7 @@ def web_services() -> sp.csr_matrix:
 
 
 def sample_of_web_services() -> sp.csr_matrix:
-    """The uniform 5 % sample among them."""
+    """Return the uniform 5 % sample among them."""
     with np.load(_real("wsdream1_rt_union.npz")) as file:
         keep = (file["src"] & 1) > 0
         cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
@@ -93,7 +93,7 @@ def sample_of_web_services() -> sp.csr_matrix:
 
 
 def planetlab() -> sp.csr_matrix:
-    """Half of the round-trip times of the first PlanetLab snapshot."""
+    """Return half of the round-trip times of the first PlanetLab snapshot."""
     with np.load(_real("netlatency_planetlab.npz")) as file:
         R = file["rtt_ms"][0]
     keep = (np.random.default_rng(0).random(R.shape) < 0.5) & ~np.eye(len(R), dtype=bool)

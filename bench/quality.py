@@ -10,19 +10,19 @@ WITHIN = 1e-3  # of the best objective that anyone reached
 
 
 def target(curves: Iterable[Sequence[Point]]) -> float:
-    """The objective to reach: within 0.1 % of the best on any curve."""
+    """Return the objective to reach: within 0.1 % of the best on any curve."""
     return (1 + WITHIN) * min(point.objective for curve in curves for point in curve)
 
 
 def gap(point: Point, wanted: float) -> float:
-    """How far above the best objective a point is, relatively."""
+    """Return how far above the best objective a point is, relatively."""
     return point.objective * (1 + WITHIN) / wanted - 1
 
 
 def first_reaching(
     curve: Sequence[Point], wanted: float, refit: Callable[[int], Point]
 ) -> Point | None:
-    """The point with the fewest sweeps at or below `wanted`; None where no point is.
+    """Return the point with the fewest sweeps at or below `wanted`; None where no point is.
 
     Between two points of a coarse curve the number of sweeps is bisected, by fits of its own.
     """

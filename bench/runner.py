@@ -1,4 +1,4 @@
-"""Interleaved timings, the rows they become, and what they were taken on."""
+"""Interleaved timings, the rows they become, and the machine they were taken on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 def machine() -> dict[str, Any]:
-    """Hardware and versions, for the record."""
+    """Describe hardware and versions, for the record."""
     cpu = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:
@@ -48,18 +48,18 @@ def machine() -> dict[str, Any]:
 
 
 def available_threads() -> int:
-    """Threads that Numba may use: more would be asked for in vain."""
+    """Return the threads that Numba may use: more would be asked for in vain."""
     return int(numba.config.NUMBA_NUM_THREADS)
 
 
 def two_threads() -> int:
-    """Two, or one where there is but one: rows always say what was really used."""
+    """Return two, or one where there is but one: rows always say what was really used."""
     return min(2, available_threads())
 
 
 @dataclass
 class Timing:
-    """What the repeats of one run gave."""
+    """Results of the repeats of one run."""
 
     seconds: list[float] = field(default_factory=list)
     first_call: float | None = None  # wall time of the first repeat, which may compile
@@ -95,12 +95,12 @@ def interleaved(runs: Mapping[str, Callable[[], float]], repeats: int) -> dict[s
 
 
 def describe(error: Exception) -> str:
-    """An error on one line."""
+    """Describe an error on one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def warm_up(dtype: str, k: int) -> float:
-    """Compile, or load from the cache, what a fit of that type and rank runs; its seconds."""
+    """Compile, or load from the cache, what a fit of that type and rank runs; return seconds."""
     began = time.perf_counter()
     R = skewed(8 * k, 4 * k, 200 * k).astype(dtype)
     Fastemf().fit(R, k, LAMBDA, two_threads(), 1)
@@ -111,7 +111,7 @@ def row(
     section: str, what: str, problem: str, entries: int, dtype: str, k: int, threads: int,
     competitor: str, timing: Timing, **more: Any,
 ) -> Row:  # fmt: skip
-    """One line of the results: what was timed, and the best of its repeats."""
+    """Return one line of the results: what was timed, and the best of its repeats."""
     return {
         "section": section, "what": what, "problem": problem, "entries": int(entries),
         "dtype": dtype, "k": k, "threads": threads, "competitor": competitor,
@@ -121,7 +121,7 @@ def row(
 
 
 def line(row: Row) -> str:
-    """A row of the printed table; `note` says what it is compared with."""
+    """Format a row of the printed table; `note` says what it is compared with."""
     head = (
         f"{row['problem']:<13}{row['dtype']:<8}{row['k']:>4}{row['threads']:>8}  "
         f"{row['competitor']:<31}{row['what']:<24}"

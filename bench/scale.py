@@ -1,4 +1,4 @@
-"""How large a run is. The bars are set for `FULL`; the others exercise the same code."""
+"""The size of a run; the bars are set for `FULL`, and the others exercise the same code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m bench.sensing``: what linear measurements cost.
+"""``python -m bench.sensing``: the cost of linear measurements.
 
 Entries drawn per second inside `forward` against NumPy's generator, a sweep's time
 against m, n, k and p, the price of asymmetry, and one sweep of an operator that would take 14 GB.
@@ -27,7 +27,7 @@ BUFFER = 1 << 16  # NumPy draws into a buffer that stays in the cache, over and 
 
 
 def best(run: Callable[[], Any], repeats: int) -> float:
-    """Seconds of the fastest of a few runs."""
+    """Return the seconds of the fastest of a few runs."""
     seconds = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -37,7 +37,7 @@ def best(run: Callable[[], Any], repeats: int) -> float:
 
 
 def drawing_rates(p: int, size: int, threads: int, repeats: int) -> list[dict[str, Any]]:
-    """Entries per second, taken in turn with NumPy's `standard_normal` on one thread."""
+    """Measure entries per second, in turn with NumPy's `standard_normal` on one thread."""
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((size, 5)), rng.standard_normal((size, 5))
     buffer = np.empty(BUFFER)
@@ -62,7 +62,7 @@ def drawing_rates(p: int, size: int, threads: int, repeats: int) -> list[dict[st
 def sweep_seconds(
     A: Operator, k: int, omega: float, threads: int, sweeps: int = 4
 ) -> tuple[list[float], float]:
-    """Seconds of each sweep from a rough start, and Newton iterations per half step."""
+    """Return seconds of each sweep from a rough start, and Newton iterations per half step."""
     _, m, n = A.shape
     rng = np.random.default_rng(0)
     X, Y = rng.standard_normal((m, k)), rng.standard_normal((n, k))
@@ -78,7 +78,7 @@ def sweep_seconds(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run; returns the exit code."""
+    """Run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.sensing", description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
     parser.add_argument("--part", choices=["rates", "cost", "asymmetry", "memory"], action="append")

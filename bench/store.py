@@ -58,9 +58,10 @@ def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
             seconds = min(record.seconds for record in fits[name].history)
             best[name] = min(seconds, best.get(name, np.inf))
     same = np.array_equal(fits["memory"].X, fits["store"].X)
+    verdict = "bitwise identical" if same else "BITS DIFFER"
     print(
         f"k = {k}: {best['memory']:.2f} s a sweep in memory, {best['store']:.2f} s from the store, "
-        f"ratio {best['store'] / best['memory']:.2f}; bits {'equal' if same else 'DIFFER'}",
+        f"ratio {best['store'] / best['memory']:.2f}; {verdict}",
         flush=True,
     )
 

@@ -1,4 +1,4 @@
-"""Skewed observations of a low-rank matrix, chunk by chunk: as many as one likes, in any memory."""
+"""Skewed observations of a low-rank matrix, chunk by chunk: any number in any memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Stream:
 
 
 def _table(rng: np.random.Generator, n: int, spread: float) -> np.ndarray:
-    """Indices below n, each as often as its share says, at least once."""
+    """Return indices below n, each as often as its share says, at least once."""
     share = np.exp(spread * rng.standard_normal(n))
     times = np.maximum(1, np.rint(share / share.sum() * max(TABLE, 4 * n))).astype(np.int64)
     return np.repeat(np.arange(n, dtype=np.int32), times)

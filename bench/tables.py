@@ -1,4 +1,4 @@
-"""``python -m bench.tables``: what labels cost, against sweeps of the same data.
+"""``python -m bench.tables``: the cost of labels, against sweeps of the same data.
 
 A log of lines (client, service, ms) in Arrow, with labels as strings, as a dictionary
 (categories) and as integers: seconds to the labels and the grouped observations, how many sweeps
@@ -29,7 +29,7 @@ BAR = 3.0  # sweeps
 
 
 def log(lines: int, clients: int, services: int, kind: str) -> pa.Table:
-    """Lines in random order, as a table in one piece."""
+    """Return lines in random order, as a table in one piece."""
     rng = np.random.default_rng(0)
     columns: dict[str, Any] = {}
     for name, size in (("client", clients), ("service", services)):
@@ -46,7 +46,7 @@ def log(lines: int, clients: int, services: int, kind: str) -> pa.Table:
 
 
 def measure(table: pa.Table, threads: int, repeats: int) -> dict[str, Any]:
-    """Seconds of set-up and of a sweep, best of the repeats, and bytes."""
+    """Measure seconds of set-up and of a sweep, best of the repeats, and bytes."""
     level = resident("VmRSS")
     forget_peak()
     set_up, sweeps = [], []
@@ -74,7 +74,7 @@ def measure(table: pa.Table, threads: int, repeats: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run; returns the exit code."""
+    """Run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.tables", description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
     parser.add_argument("--lines", type=int, default=10_000_000)

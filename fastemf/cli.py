@@ -1,4 +1,4 @@
-"""The command line: which command, and what its user reads when something is wrong.
+"""The command line: it finds the command, and says in one line when something is wrong.
 
 Nothing heavy is imported before a command needs it, so that ``--help`` answers at once.
 """
@@ -37,7 +37,7 @@ USER_ERRORS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
+    """Run the command line and return the exit code."""
     args = _arguments(argv)
     if sys.stdout is None:  # closed, as by >&-
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.kernels.threads import count_threads
 from fastemf.model.factorization import Factorization
 from fastemf.observations.hold_out import hold_out
-from fastemf.observations.memory import Source
+from fastemf.observations.source import Source
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.fitting import alternate
 from fastemf.solver.half_sweep import CompletionEngine

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastemf.completion import complete
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
-from fastemf.observations.memory import Source
+from fastemf.observations.source import Source
 from fastemf.solver.opening import source_of
 from fastemf.support.validation import check_levels, check_rng
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn

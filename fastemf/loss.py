@@ -23,7 +23,7 @@ __all__ = [
 
 
 def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
-    """Weight of each residual: ``omega`` where it is >= 0, ``1 - omega`` where it is negative.
+    """Return the weight of each residual: ``omega`` where it is >= 0, else ``1 - omega``.
 
     A residual is observation minus prediction; one that is exactly zero takes
     ``omega``.
@@ -38,7 +38,7 @@ def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
 
 
 def expectile_loss(residuals: ArrayLike, omega: float, weights: ArrayLike | None = None) -> float:
-    """Sum of ``v * |omega - 1(r < 0)| * r**2`` over the residuals.
+    """Return the sum of ``v * |omega - 1(r < 0)| * r**2`` over the residuals.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def expectile_loss(residuals: ArrayLike, omega: float, weights: ArrayLike | None
 
 
 def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None) -> float:
-    """Sample ``omega``-expectile: the constant with the smallest expectile loss.
+    """Return the sample's ``omega``-expectile: the constant with the smallest expectile loss.
 
     Parameters
     ----------
@@ -82,9 +82,9 @@ def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None)
 def expectile_terms(
     values: NDArray[Any], weights: NDArray[Any], omega: float, around: float | None
 ) -> NDArray[np.float64]:
-    """Σ w b and Σ w, with the weights of residuals from `around` (None: of those alike).
+    """Return Σ w b and Σ w, with the weights of the residuals from `around`.
 
-    No `weights` mean ones.
+    `around=None` gives all residuals the same weight. Empty `weights` stand for ones.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def expectile_terms(
 
 
 def expectile_from_sums(sums: Callable[[float | None], NDArray[np.float64]]) -> float:
-    """`expectile` of values of which only sums are known: those of `expectile_terms`.
+    """Return the expectile of values given only their sums, those of `expectile_terms`.
 
     Examples
     --------

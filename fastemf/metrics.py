@@ -1,4 +1,4 @@
-"""How good predictions are: relative errors, the expectile loss's own score, calibration."""
+"""Measures of predictions: relative errors, the expectile loss's own score, calibration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class RelativeErrors(NamedTuple):
-    """Relative errors of the cells that have one, and which cells those are."""
+    """Relative errors of the cells that have one, and a mask of those cells."""
 
     values: NDArray[np.float64]
     """|truth − predicted| / |truth|, in the order of the cells."""
@@ -36,7 +36,7 @@ class RelativeErrors(NamedTuple):
 
     @property
     def excluded(self) -> int:
-        """How many cells have none."""
+        """Number of cells without a relative error."""
         return int(self.defined.size - np.count_nonzero(self.defined))
 
 
@@ -64,12 +64,12 @@ class BinSummary(NamedTuple):
     low: float
     high: float
     share: float
-    """Of all cells."""
+    """Share of all cells."""
     errors: ErrorSummary
 
 
 def relative_errors(truth: ArrayLike, predicted: ArrayLike) -> RelativeErrors:
-    """|truth − predicted| / |truth|, without the cells whose truth is 0, which are counted.
+    """Return |truth − predicted| / |truth| without the cells whose truth is 0, and which those are.
 
     Relative error rewards low predictions: too low costs at most 1, too high may cost
     anything. `expectile_skill` is the proper score of an expectile; report both.
@@ -87,7 +87,7 @@ def relative_errors(truth: ArrayLike, predicted: ArrayLike) -> RelativeErrors:
 
 
 def error_cdf(errors: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
-    """Share of the errors that are at most each value of `at`.
+    """Return the share of the errors that are at most each value of `at`.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def error_cdf(errors: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
 
 
 def summarise(errors: ArrayLike) -> ErrorSummary:
-    """Median, quartiles and 90 % quantile of errors.
+    """Return the median, the quartiles and the 90 % quantile of errors.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def summarise(errors: ArrayLike) -> ErrorSummary:
 def summarise_by_bin(
     truth: ArrayLike, predicted: ArrayLike, edges: Sequence[float]
 ) -> list[BinSummary]:
-    """Relative errors of the cells whose truth lies in each bin.
+    """Summarise the relative errors of the cells whose truth lies in each bin.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def expectile_skill(
     constant: float,
     weights: ArrayLike | None = None,
 ) -> float:
-    """1 − expectile loss of the predictions / that of a constant: 1 is perfect, 0 no better.
+    """Return 1 − expectile loss / that of a constant: 1 is perfect, 0 no better than the constant.
 
     On held-out values this is the proper score of an ω-expectile. The constant to beat is
     ``fastemf.loss.expectile`` of the training values. NaN where the constant has no loss.
@@ -177,9 +177,10 @@ def expectile_skill(
 
 
 def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Level at which predictions really lie: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|), r = observed − predicted.
+    """Return the level at which predictions really lie: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
 
-    It is ω for the sample's ω-expectile. NaN where every residual is 0.
+    A residual r is observed − predicted. The level is ω for the sample's ω-expectile, and NaN
+    where every residual is 0.
 
     Examples
     --------
@@ -194,7 +195,7 @@ def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> f
 
 
 def coverage(values: ArrayLike, predicted: ArrayLike) -> float:
-    """Share of the values that are at most the prediction. A level is not a quantile.
+    """Return the share of the values that are at most the prediction.
 
     Examples
     --------
@@ -209,7 +210,7 @@ def coverage(values: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def check_edges(edges: Sequence[float]) -> tuple[float, ...]:
-    """Edges of at least one bin, finite and increasing."""
+    """Return the edges of at least one bin, finite and increasing."""
     bounds = tuple(float(edge) for edge in edges)
     if len(bounds) < 2 or not np.isfinite(bounds).all() or not (np.diff(bounds) > 0).all():
         raise ValueError(f"bins must be at least two finite, increasing edges, got {list(bounds)}")
@@ -217,7 +218,7 @@ def check_edges(edges: Sequence[float]) -> tuple[float, ...]:
 
 
 def bin_of(values: NDArray[np.float64], edges: tuple[float, ...]) -> NDArray[np.int64]:
-    """Number of the bin each value lies in, from 0; -1 for none."""
+    """Return the number of the bin each value lies in, from 0; -1 for none."""
     places = np.searchsorted(edges, values, side="right") - 1
     places[values == edges[-1]] = len(edges) - 2
     places[(values < edges[0]) | (values > edges[-1])] = -1

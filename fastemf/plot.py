@@ -17,11 +17,12 @@ from fastemf.loss import sign_weights
 from fastemf.metrics import error_cdf
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
-from fastemf.selection import Selection, Setting
 from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from fastemf.selection import Selection, Setting  # which draws itself by this module
 
 __all__ = [
     "against_level",
@@ -47,7 +48,7 @@ MARKERS = "osD^v"
 
 
 def asymmetric_loss(omegas: Sequence[float] = (0.1, 0.5, 0.9), *, ax: Axes | None = None) -> Axes:
-    """The loss of a residual, ρ(r) = |ω − 1(r < 0)| r², at each level.
+    """Draw the loss of a residual, ρ(r) = |ω − 1(r < 0)| r², at each level.
 
     Examples
     --------
@@ -73,7 +74,7 @@ def convergence(
     unit: str = "the data's unit",
     ax: Axes | None = None,
 ) -> Axes:
-    """The objective after each accepted sweep, of one fit or of several with their labels.
+    """Draw the objective after each accepted sweep, of one fit or of several with labels.
 
     Where the ridge follows the noise, it moves during the first sweeps and the objective
     with it.
@@ -109,7 +110,7 @@ def convergence(
 def histogram(
     values: ArrayLike, *, label: str, unit: str, bins: Any = 80, ax: Axes | None = None
 ) -> Axes:
-    """How often values (data, residuals) occur, on a logarithmic axis that shows the tail.
+    """Draw how often values (data, residuals) occur, on a logarithmic axis that shows the tail.
 
     Examples
     --------
@@ -134,14 +135,14 @@ def histogram(
 def error_distribution(
     errors: Mapping[float, ArrayLike], *, limit: float = 2.0, ax: Axes | None = None
 ) -> Axes:
-    """Cumulative distribution of relative errors at each level, up to `limit`.
+    """Draw the cumulative distribution of relative errors at each level, up to `limit`.
 
     Parameters
     ----------
     errors
         Level → relative errors (`fastemf.metrics.relative_errors`).
     limit
-        Where the horizontal axis ends.
+        End of the horizontal axis.
     ax
         Axes to draw on; new ones by default.
 
@@ -166,7 +167,7 @@ def error_distribution(
 
 
 def error_boxes(errors: Mapping[str, Mapping[float, ArrayLike]], *, ax: Axes | None = None) -> Axes:
-    """Relative errors by bin, a box per level: quartiles, median, whiskers from 5 to 95 %.
+    """Draw relative errors by bin, a box per level: quartiles, median, whiskers from 5 to 95 %.
 
     Parameters
     ----------
@@ -220,7 +221,7 @@ def against_level(
     label: str,
     ax: Axes | None = None,
 ) -> Axes:
-    """A measure of the fit against the level ω, one labelled curve each.
+    """Draw measures of the fit against the level ω, one labelled curve each.
 
     Examples
     --------
@@ -258,7 +259,7 @@ def phase_diagram(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Share of problems recovered, by measurements per degree of freedom and by level.
+    """Draw the share of problems recovered, by measurements per degree of freedom and level.
 
     Parameters
     ----------
@@ -302,7 +303,7 @@ def phase_diagram(
 def levels(
     fitted: Levels, row: Any, *, unit: str = "the data's unit", ax: Axes | None = None
 ) -> Axes:
-    """The levels of one row: bands from each low level to its high counterpart.
+    """Draw the levels of one row as bands from each low level to its high counterpart.
 
     Columns are sorted by the middle level, which is a line where the number of levels is odd;
     where it is even, by the upper of the two.
@@ -310,9 +311,9 @@ def levels(
     Parameters
     ----------
     fitted
-        What `fastemf.complete_levels` returned.
+        Result of `fastemf.complete_levels`.
     row
-        Which row, as in `Levels.predict_block`.
+        Row to draw, as in `Levels.predict_block`.
     unit
         Unit of the data.
     ax
@@ -364,7 +365,7 @@ def levels(
 def selection(
     selected: Selection, *, unit: str = "the data's unit", ax: Axes | None = None
 ) -> Axes:
-    """Held-out loss of each setting against its ridge, a curve for each rank.
+    """Draw the held-out loss of each setting against its ridge, a curve for each rank.
 
     Bars are standard errors. Settings that were dropped have empty markers: their loss is that
     of fewer folds. The one chosen is ringed.
@@ -372,7 +373,7 @@ def selection(
     Parameters
     ----------
     selected
-        What `fastemf.select` returned.
+        Result of `fastemf.select`.
     unit
         The data's unit.
     ax
@@ -434,7 +435,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _styled(keys: Sequence[Any]) -> list[tuple[Any, dict[str, Any]]]:
-    """Each key with a colour and dashes, spread over the palette from its first to its last."""
+    """Return each key with a colour and dashes, spread over the whole palette."""
     count, last = len(keys), len(STYLES) - 1
     styled = []
     for i, key in enumerate(keys):

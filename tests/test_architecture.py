@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ ROOMS = [
     "shell",
 ]  # fmt: skip
 SHELL = ("cli", "__main__")
+
+# Names that a room may define again: what each command and each experiment is called by, and
+# what `kernels.operators` calls the source of an operator's entries.
+SHARED = {"commands": {"add", "run"}, "experiments": {"run"}}
 
 
 def room(name):
@@ -50,6 +55,23 @@ def imports(tree):
                     yield alias.name.removeprefix("fastemf.")
 
 
+def definitions(tree):
+    """Public names that a module defines: functions, classes, types, and constants it offers."""
+    offered = set()
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names = [node.name]
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            if names == ["__all__"]:
+                offered = {item.value for item in getattr(node.value, "elts", ())}
+        else:
+            continue
+        yield from (name for name in names if not name.startswith("_") and not name.isupper())
+        yield from (name for name in names if name.isupper() and name in offered)
+
+
 def compiled(tree):
     """Functions of a module that are compiled: decorated as a unit, a helper or the loop."""
     for node in ast.walk(tree):
@@ -60,6 +82,7 @@ def compiled(tree):
                     yield node
 
 
+@cache
 def graph():
     """What each module imports; the package's own names are lazy and count for none."""
     return {name: set(imports(tree)) - {"__init__"} for name, tree in MODULES.items()}
@@ -71,12 +94,30 @@ def test_rooms_import_one_way(name):
     assert not {other for other in graph()[name] if ROOMS.index(room(other)) > place}
 
 
+def for_types(tree):
+    """Modules of the package that a module imports for its annotations alone."""
+    for node in tree.body:
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING":
+            yield from imports(node)
+
+
 def test_no_module_imports_itself_by_a_detour():
-    left = {name: set(others) for name, others in graph().items() if name != "__init__"}
+    left = {name: others - set(for_types(MODULES[name])) for name, others in graph().items()}
+    del left["__init__"]
     while left:
         free = {name for name, others in left.items() if not others & left.keys()}
         assert free, f"these import each other: {sorted(left)}"
         left = {name: others for name, others in left.items() if name not in free}
+
+
+def test_a_public_name_has_one_meaning():
+    homes = {}
+    for name, tree in MODULES.items():
+        if name == "kernels.vectors.meaning":
+            continue  # the same operations again, in Python
+        for defined in set(definitions(tree)) - SHARED.get(room(name), set()):
+            homes.setdefault(defined, []).append(name)
+    assert not {defined: names for defined, names in homes.items() if len(names) > 1}
 
 
 def test_only_one_file_touches_numbas_threads():

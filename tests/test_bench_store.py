@@ -27,7 +27,7 @@ def test_build_and_fit(tmp_path, capsys):
     done = child.build_store(str(source), str(target), *map(str, Stream(3000).shape), "20000")
     assert done["peak"] >= done["level"] > 0
     store.report_fit(target, k=2, sweeps=1, repeats=1)
-    assert "bits equal" in capsys.readouterr().out
+    assert "bitwise identical" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore")

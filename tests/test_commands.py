@@ -60,7 +60,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def log():
-    table_files.write("log.csv", LOG)
+    table_files.write_table("log.csv", LOG)
     return "log.csv"
 
 
@@ -69,7 +69,7 @@ def made(tmp_path_factory):
     """A folder with models of the log, of one level and of two, by the commands."""
     folder = tmp_path_factory.mktemp("made")
     log, model, levels = (str(folder / name) for name in ("log.csv", "model.npz", "levels.npz"))
-    table_files.write(log, LOG)
+    table_files.write_table(log, LOG)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert main(["fit", log, *SMALL, "-o", model]) == 0
@@ -159,7 +159,7 @@ def finished(*argv, timeout=300, **options):
 
 @pytest.mark.parametrize("extension", [".csv", ".tsv", ".parquet"])
 def test_a_fit_of_a_table_is_that_of_python(extension, quiet):
-    table_files.write(f"log{extension}", LOG)
+    table_files.write_table(f"log{extension}", LOG)
     out = quiet("fit", f"log{extension}", *SMALL, "--omega", "0.9", "-o", "model.npz")
     same_fit("model.npz", by_api(f"log{extension}", 0.9))
     assert "30 rows × 8 columns, rank 2, float64" in out
@@ -191,8 +191,8 @@ def test_a_fit_of_a_matrix_is_that_of_python(extension, quiet):
 
 def test_columns_are_found_by_name_in_any_order(quiet):
     shuffled = {"note": ["x"] * 150, "ms": LOG["ms"], "service": LOG["service"]}
-    table_files.write("shuffled.csv", shuffled | {"client": LOG["client"]})
-    table_files.write("log.csv", LOG)
+    table_files.write_table("shuffled.csv", shuffled | {"client": LOG["client"]})
+    table_files.write_table("log.csv", LOG)
     quiet("fit", "shuffled.csv", *ALL_NAMED, *SMALL, "-o", "model.npz")
     same_fit("model.npz", by_api())
 
@@ -235,7 +235,7 @@ def test_validation_stops_a_fit(log, quiet):
 
 def test_weights_are_a_column(quiet):
     weighted = LOG | {"calls": np.arange(1, 151)}
-    table_files.write("log.csv", weighted)
+    table_files.write_table("log.csv", weighted)
     quiet("fit", "log.csv", *ALL_NAMED, "--weights", "calls", *SMALL, "-o", "model.npz")
     same_fit("model.npz", by_api(weights="calls"))
     # The three columns beside the weights need no names.
@@ -247,7 +247,7 @@ def test_coverage_in_place_of_a_level(quiet):
     i, j = (index.ravel() for index in np.indices((30, 8)))
     ms = np.random.default_rng(0).lognormal(3, 1, 240)
     log = "full.csv"
-    table_files.write(log, {"client": i, "service": j, "ms": ms})
+    table_files.write_table(log, {"client": i, "service": j, "ms": ms})
     facts = json.loads(quiet("fit", log, *SMALL, "--coverage", "0.5", "--json", "-o", "model.npz"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -325,8 +325,8 @@ def test_clip(told, clip, model, quiet):
 def test_columns_of_pairs(model, quiet, refused):
     expected = quiet("predict", model, "log.csv").splitlines()[1:]
     renamed = {"who": LOG["client"], "what": LOG["service"]}
-    table_files.write("two.csv", renamed)  # the only two there are
-    table_files.write("three.csv", {"ms": LOG["ms"], **renamed})
+    table_files.write_table("two.csv", renamed)  # the only two there are
+    table_files.write_table("three.csv", {"ms": LOG["ms"], **renamed})
     assert quiet("predict", model, "two.csv").splitlines()[1:] == expected
     found = quiet("predict", model, "three.csv", "--rows", "who", "--cols", "what")
     assert found.splitlines() == ['"who","what","prediction"', *expected]
@@ -336,7 +336,7 @@ def test_columns_of_pairs(model, quiet, refused):
 
 def test_a_column_of_the_users_keeps_its_name(quiet):
     renamed = {"prediction": LOG["client"], "place": LOG["service"], "ms": LOG["ms"]}
-    table_files.write("log.csv", renamed)
+    table_files.write_table("log.csv", renamed)
     quiet("fit", "log.csv", *SMALL, "-o", "model.npz")
     found = parsed(quiet("predict", "model.npz", "log.csv"))
     assert list(found) == ["prediction", "place", "prediction_"]
@@ -365,7 +365,9 @@ def fitted_with(clients, quiet, extension=".csv"):
     i = np.arange(24) % 3
     table = pa.table({"client": pa.array(clients).take(i), "service": np.arange(24) // 3,
                       "ms": np.random.default_rng(0).gamma(2, 20, 24)})  # fmt: skip
-    table_files.write(f"log{extension}", dict(zip(table.column_names, table.columns, strict=True)))
+    table_files.write_table(
+        f"log{extension}", dict(zip(table.column_names, table.columns, strict=True))
+    )
     quiet("fit", f"log{extension}", "-k", "1", "-o", "model.npz", "--force")
     return fastemf.load("model.npz")
 
@@ -439,13 +441,13 @@ def test_dates(kind, quiet, refused):
 def test_dates_of_a_table_find_strings_of_a_text(quiet):
     fit = fitted_with(list(map(str, DAYS)), quiet)
     assert fit.row_labels.kind == "str"
-    table_files.write("pairs.parquet", {"client": pa.array(DAYS), "service": [5, 5, 5]})
+    table_files.write_table("pairs.parquet", {"client": pa.array(DAYS), "service": [5, 5, 5]})
     found = parsed(quiet("predict", "model.npz", "pairs.parquet"))["prediction"]
     assert list(map(float, found)) == fit.predict(list(map(str, DAYS)), 5).tolist()
 
 
 def test_text_of_spreadsheets(quiet):
-    table_files.write("log.csv", LOG)
+    table_files.write_table("log.csv", LOG)
     text = Path("log.csv").read_bytes().replace(b"eu-1,", b"Z\xc3\xbcrich,")
     Path("log.csv").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
     quiet("fit", "log.csv", *ALL_NAMED, *SMALL, "-o", "model.npz")
@@ -481,9 +483,9 @@ def test_ranking_without_what_was_seen(model, quiet):
     best = fit.rank(None, 3, order="smallest", seen=pa.table(LOG))
     expected = [label for label in best.cols.ravel().tolist() if label is not None]
     pairs = {"client": LOG["client"], "service": LOG["service"]}
-    table_files.write("pairs.csv", pairs)  # values are not needed
+    table_files.write_table("pairs.csv", pairs)  # values are not needed
     renamed = {"a": LOG["service"], "b": LOG["client"], "c": LOG["ms"], "d": LOG["ms"]}
-    table_files.write("renamed.csv", renamed)
+    table_files.write_table("renamed.csv", renamed)
     for seen in (["log.csv"], ["pairs.csv"], ["renamed.csv", "--rows", "b", "--cols", "a"]):
         found = parsed(quiet("rank", model, "-n", "3", "--seen", *seen))
         assert found["service"] == expected
@@ -819,7 +821,7 @@ def test_warnings_are_lines(log, capsys):
     assert main(["fit", log, "-k", "2", "--max-iter", "2", "--tol", "0", "-o", "model.npz"]) == 0
     out, err = capsys.readouterr()
     assert re.fullmatch(r"fastemf: warning: .*max_iter.*\n", err)
-    assert "did not settle in 2 sweeps" in out
+    assert "did not converge in 2 sweeps" in out
     assert main(["fit", log, "-k", "2", "--max-iter", "200", "-o", "model.npz", "--force"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -924,7 +926,7 @@ def test_response_times_of_web_services(data_folder, quiet):
         sample = (file["src"] & 1) > 0
         user, service, seconds = (file[name][sample] for name in ("row", "col", "val"))
     log = {"user": np.char.add("u", user.astype(str)), "service": service, "s": seconds}
-    table_files.write("log.csv", log)
+    table_files.write_table("log.csv", log)
     quiet("fit", "log.csv", "-k", "10", "--omega", "0.1", "-o", "model.npz")
     fit = fastemf.load("model.npz")
     with warnings.catch_warnings():
@@ -936,7 +938,7 @@ def test_response_times_of_web_services(data_folder, quiet):
     rows, cols = (labels.values for labels in (same.row_labels, same.col_labels))
     some = rows[[0, 7, len(rows) - 1]]
     pairs = {"user": np.repeat(some, cols.size), "service": np.tile(cols, some.size)}
-    table_files.write("pairs.csv", pairs)
+    table_files.write_table("pairs.csv", pairs)
     quiet("predict", "model.npz", "pairs.csv", "-o", "out.csv")
     found = np.array(parsed(Path("out.csv").read_text())["prediction"], float)
     np.testing.assert_array_equal(found, same.predict(pairs["user"], pairs["service"]))

@@ -16,9 +16,19 @@ from scipy import special, stats
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from strategies import seeds
 
-from fastemf import operators
 from fastemf.kernels.random_entries import philox
-from fastemf.operators import Dense, Entries, Gaussian, Linear, Rademacher, RankOne, Sparse
+from fastemf.operators import (
+    Dense,
+    Entries,
+    Gaussian,
+    Linear,
+    Rademacher,
+    RankOne,
+    Sparse,
+    full,
+    runs,
+)
+from fastemf.operators.conversion import as_operator
 
 KINDS = ("gaussian", "rademacher", "dense", "float32", "sparse", "entries", "rank one", "linear")
 
@@ -154,8 +164,8 @@ def test_an_entry_has_the_same_bits_however_it_is_reached(kind, monkeypatch):
     np.testing.assert_array_equal(A.design(np.eye(5), 0, [6, 2]).reshape(2, 3, 5), dense[[6, 2]])
     for i in range(7):
         np.testing.assert_array_equal(A.adjoint_times(np.eye(7)[i], np.eye(5)), dense[i])
-    monkeypatch.setattr(operators, "BLOCKS_PER_THREAD", 3)
-    monkeypatch.setattr(operators, "ENTRIES_PER_LAUNCH", 20)
+    monkeypatch.setattr(runs, "BLOCKS_PER_THREAD", 3)
+    monkeypatch.setattr(full, "ENTRIES_PER_LAUNCH", 20)
     np.testing.assert_array_equal(kind(7, (3, 5), seed=2**40 + 3).to_dense(), dense)
 
 
@@ -179,7 +189,7 @@ print(Gaussian(3, (2, 5), seed=11).to_dense().tobytes().hex())
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["gaussian", "rademacher", "dense", "sparse", "rank one"])
 def test_bits_do_not_depend_on_the_threads(kind, monkeypatch):
-    monkeypatch.setattr(operators, "ENTRIES_PER_THREAD", 1)
+    monkeypatch.setattr(full, "ENTRIES_PER_THREAD", 1)
     if kind == "gaussian":
         A = Gaussian(150, (40, 33), seed=5)
     elif kind == "rademacher":
@@ -279,7 +289,7 @@ CUBE = np.random.default_rng(0).standard_normal((6, 3, 2))
 
 
 def test_any_object_with_the_methods_is_an_operator():
-    assert operators.as_operator(Duck(CUBE)).shape == (6, 3, 2)
+    assert as_operator(Duck(CUBE)).shape == (6, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +303,7 @@ def test_any_object_with_the_methods_is_an_operator():
 )
 def test_an_operator_that_contradicts_itself_is_refused(wrong, words):
     with pytest.raises(ValueError, match=words):
-        operators.as_operator(Duck(CUBE, wrong))
+        as_operator(Duck(CUBE, wrong))
 
 
 def test_a_linear_operator_that_contradicts_itself_is_refused():
@@ -339,9 +349,9 @@ REFUSED = {
     "coefficients": (lambda: Dense(CUBE).adjoint_times([1.0], np.ones((2, 1))), r"\(6,\), got"),
     "rows": (lambda: Dense(CUBE).design(np.ones((2, 1)), 0, [6]), "rows must be below 6, got 6"),
     "dense": (lambda: Dense(CUBE).to_dense(max_bytes=10), "takes 288 bytes, above max_bytes=10"),
-    "text": (lambda: operators.as_operator("A"), "A must be an operator .* got str"),
-    "no shape": (lambda: operators.as_operator(sp.csr_array((6, 6))), "shape must be given"),
-    "other shape": (lambda: operators.as_operator(CUBE, (2, 3)), r"A's \(3, 2\), got \(2, 3\)"),
+    "text": (lambda: as_operator("A"), "A must be an operator .* got str"),
+    "no shape": (lambda: as_operator(sp.csr_array((6, 6))), "shape must be given"),
+    "other shape": (lambda: as_operator(CUBE, (2, 3)), r"A's \(3, 2\), got \(2, 3\)"),
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_synthetic_to_the_letter():
 def tally(data_folder):
     draws = wsdream.draws_of(load_wsdream(data_folder), repeats=3)
     plain = Settings(literal=True, reg=1.0, sweeps=40)
-    return measured.measure(plain, draws, wsdream.BINS, "s")
+    return measured.judge_draws(plain, draws, wsdream.BINS, "s")
 
 
 def test_the_samples_of_the_fragments(data_folder):

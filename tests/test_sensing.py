@@ -14,8 +14,7 @@ from scipy.sparse.linalg import aslinearoperator
 from strategies import levels, row_problems, seeds
 
 import fastemf
-from fastemf import operators
-from fastemf.operators import Dense, Entries, Gaussian, Rademacher, Sparse
+from fastemf.operators import Dense, Entries, Gaussian, Rademacher, Sparse, full
 from fastemf.sensing import regression
 from fastemf.solver import start as initialise
 
@@ -264,7 +263,7 @@ def test_entries_are_completion(reg):
 @pytest.mark.compiled
 @pytest.mark.parametrize("kind", [Gaussian, Rademacher])
 def test_bits_do_not_depend_on_the_threads(kind, monkeypatch):
-    monkeypatch.setattr(operators, "ENTRIES_PER_THREAD", 1)
+    monkeypatch.setattr(full, "ENTRIES_PER_THREAD", 1)
     monkeypatch.setattr(regression, "PANEL", 16)  # several tasks
     monkeypatch.setattr(regression, "WORK_PER_THREAD", 0)
     A, b, _ = problem(20, 21, 2, 3, 4, kind, noise=0.2)

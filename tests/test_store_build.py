@@ -239,7 +239,10 @@ def test_categorical_labels(target):
     assert_labels(built, observe(table, **NAMES))
 
 
-@pytest.mark.parametrize("cells", [["12", "-3", "0"], ["12", "007", "12"], ["1", "x", "9" * 20]])
+@pytest.mark.parametrize(
+    "cells",
+    [["12", "-3", "0"], ["12", "007", "12"], ["1", "x", "9" * 20], ['"7\n"', "8", "9"]],
+)
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
 def test_labels_of_csv(tmp_path, target, cells, suffix):
     pytest.importorskip("pyarrow")

@@ -46,18 +46,18 @@ def assert_holds_columns(observed):
 @pytest.mark.parametrize("kind", [str, lambda path: path])
 def test_tables_come_back(extension, kind, tmp_path):
     path = kind(tmp_path / f"log{extension}")
-    table_files.write(path, COLUMNS)
+    table_files.write_table(path, COLUMNS)
     assert_holds_columns(observe(path, **NAMES))
 
 
 def test_open_files_and_standard_streams(monkeypatch, capsysbinary):
     text = io.StringIO()
-    table_files.write(text, COLUMNS)
+    table_files.write_table(text, COLUMNS)
     assert_holds_columns(observe(io.StringIO(text.getvalue()), **NAMES))
     binary = io.BytesIO()
-    table_files.write(binary, COLUMNS)
+    table_files.write_table(binary, COLUMNS)
     assert_holds_columns(observe(io.BytesIO(binary.getvalue()), **NAMES))
-    table_files.write("-", COLUMNS)
+    table_files.write_table("-", COLUMNS)
     assert capsysbinary.readouterr().out == binary.getvalue()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(binary.getvalue())))
     assert_holds_columns(observe("-", **NAMES))
@@ -93,7 +93,7 @@ def test_sparse_matrices_come_back(extension, tmp_path):
 
 def test_a_fit_from_a_file(tmp_path):
     path = tmp_path / "log.csv"
-    table_files.write(path, COLUMNS)
+    table_files.write_table(path, COLUMNS)
     fit = fastemf.complete(path, 0.3, 1, **NAMES)
     same = fastemf.complete(pa.table(COLUMNS), 0.3, 1, **NAMES)
     np.testing.assert_array_equal(fit.X, same.X)
@@ -130,8 +130,8 @@ def test_labels_are_integers_only_where_all_are(cells, kind, tmp_path):
 def test_any_text_survives_a_csv_file(texts):
     texts = [f"x{text}" for text in texts]  # not a number, not empty
     out = io.BytesIO()
-    table_files.write(out, {"client": texts, "service": texts, "ms": np.ones(len(texts))})
-    found = table_files.read(io.BytesIO(out.getvalue()), ["client"], []).content
+    table_files.write_table(out, {"client": texts, "service": texts, "ms": np.ones(len(texts))})
+    found = table_files.read_file(io.BytesIO(out.getvalue()), ["client"], []).content
     assert found.column("client").to_pylist() == texts
 
 
@@ -191,7 +191,7 @@ def test_damaged_files_are_named(extension, tmp_path):
 
 def test_an_empty_parquet_file_and_missing_columns(tmp_path):
     path = tmp_path / "log.parquet"
-    table_files.write(path, {name: column[:0] for name, column in COLUMNS.items()})
+    table_files.write_table(path, {name: column[:0] for name, column in COLUMNS.items()})
     with pytest.raises(ValueError, match="expected rows, got none"):
         observe(path, **NAMES)
     with pytest.raises(ValueError, match=r"log\.parquet has no column 'x'; it has 'client'"):
@@ -207,7 +207,7 @@ def test_other_paths_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet, \.mtx"):
         observe(tmp_path / "log.xlsx", **NAMES)
     with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet$"):
-        table_files.write(tmp_path / "log.npz", COLUMNS)
+        table_files.write_table(tmp_path / "log.npz", COLUMNS)
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(IsADirectoryError, match="folder"):
         observe(tmp_path / "folder.csv", **NAMES)

@@ -1,4 +1,4 @@
-"""What is measured: one module per section, each a `run(scale, say)` that returns rows."""
+"""The measurements: one module per section, each a `run(scale, say)` that returns rows."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ LEVELS = (0.5, 0.1)
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Plain sweeps from the spectral start; for each number the best of the repeats."""
+    """Time plain sweeps from the spectral start; for each number the best of the repeats."""
     R = PROBLEMS[scale.problem]()
     warm_up(DTYPE, scale.rank)
     data = Fastemf().prepare(R.astype(DTYPE))

@@ -1,4 +1,4 @@
-"""What a user waits for before anything is computed: imports, and the first call."""
+"""The time a user waits before anything is computed: imports, and the first call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.scale import Scale
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Each in fresh processes; a cold first call fills the cache that the warm ones use."""
+    """Time each in fresh processes; a cold first call fills the cache that the warm ones use."""
     timings = {"import numba": Timing(), "import beyond numba": Timing()}
     for _ in range(scale.repeats):
         found = call("imports")

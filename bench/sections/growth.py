@@ -13,7 +13,7 @@ DTYPE = "float32"
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """All sizes in turn, then all ranks in turn."""
+    """Time all sizes in turn, then all ranks in turn."""
     entry = Fastemf(0.5)
     threads = two_threads()
     warm_up(DTYPE, scale.growth_rank)

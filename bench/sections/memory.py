@@ -17,7 +17,7 @@ PARTS = ("data", "indices", "indptr")
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Bytes over the level after import, less the factors, over those of the input."""
+    """Measure bytes over the level after import, less the factors, over those of the input."""
     k, threads = scale.growth_rank, two_threads()
     warm_up(DTYPE, k)  # so that the child's compiler has nothing to do
     R = grown(scale.growth_entries[-1])
@@ -39,5 +39,5 @@ def run(scale: Scale, say: Say) -> list[Row]:
 
 
 def memory_ratio(peak: int, level: int, given: int, factors: int) -> float:
-    """x in: peak = level + x · input + factors."""
+    """Return the x in peak = level + x · input + factors."""
     return (peak - level - factors) / given

@@ -1,4 +1,4 @@
-"""What a fit does before its first sweep, against a sweep."""
+"""The work of a fit before its first sweep, against a sweep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPEATS = 2  # of about a minute each at full size
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Grouping the entries, the spectral start, and a sweep; best of the repeats for each."""
+    """Time grouping the entries, the spectral start and a sweep; the best of the repeats each."""
     k, threads = scale.rank, two_threads()
     warm_up(DTYPE, k)
     R = grown(scale.growth_entries[-1])

@@ -17,7 +17,7 @@ OWN = (Fastemf(0.5),)
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Every rank and type on the main problem, one setting on the others."""
+    """Time every rank and type on the main problem, one setting on the others."""
     rows: list[Row] = []
     R = PROBLEMS[scale.problem]()
     settings = [(dtype, k) for dtype in scale.dtypes for k in scale.ranks]
@@ -40,7 +40,7 @@ def run(scale: Scale, say: Say) -> list[Row]:
 
 
 def competitors(entries: int, every_level: bool) -> list[Competitor]:
-    """The NumPy loop takes long on millions of entries, and says nothing new there."""
+    """Return the competitors; the NumPy loop is left out on millions of entries."""
     few = entries < 1_000_000
     return [
         entry
@@ -54,7 +54,7 @@ def time_sweeps(
     R: sp.csr_matrix, problem: str, chosen: Sequence[Competitor], dtype: str, k: int,
     threads: int, repeats: int, say: Say,
 ) -> list[Row]:  # fmt: skip
-    """One row per competitor; the matrix product's rate is taken between them."""
+    """Return one row per competitor; the matrix product's rate is taken between them."""
     data = R.astype(dtype)
     forms: dict[str, object] = {}
 

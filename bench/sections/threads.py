@@ -20,7 +20,7 @@ from bench.scale import Scale
 
 
 def powers_of_two(most: int) -> list[int]:
-    """1, 2, 4, … and the last one whatever it is."""
+    """Return 1, 2, 4, … and the last one whatever it is."""
     counts = [1]
     while 2 * counts[-1] <= most:
         counts.append(2 * counts[-1])
@@ -28,7 +28,7 @@ def powers_of_two(most: int) -> list[int]:
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Both types at one rank, thread counts in turn."""
+    """Time both types at one rank, thread counts in turn."""
     R = PROBLEMS[scale.problem]()
     entry = Fastemf(0.5)
     rows: list[Row] = []

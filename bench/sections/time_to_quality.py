@@ -29,7 +29,7 @@ REPEATS = 2  # of the fits that just reach the target
 
 
 def run(scale: Scale, say: Say) -> list[Row]:
-    """Rank by rank."""
+    """Run the race rank by rank."""
     R = PROBLEMS[scale.problem]().astype(DTYPE)
     rows: list[Row] = []
     for k in scale.quality_ranks:
@@ -45,7 +45,7 @@ def run(scale: Scale, say: Say) -> list[Row]:
 
 
 def race(R: sp.csr_matrix, k: int, fitters: list[Fitter], scale: Scale) -> list[Row]:
-    """Curves first, which set the target; then the fits that just reach it, in turn."""
+    """Take the curves, which set the target; then time the fits that just reach it, in turn."""
     threads = two_threads()
     warm_up(DTYPE, k)
     curves: dict[str, list[Point]] = {}

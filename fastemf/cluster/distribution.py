@@ -15,7 +15,7 @@ from fastemf.cluster.workers import Cluster, connect
 from fastemf.inputs.tables import check_names
 from fastemf.store import Store, read_block
 from fastemf.store import open as open_store
-from fastemf.store.chunks import Names
+from fastemf.store.chunks import TableColumns
 from fastemf.store.manifest import Manifest
 
 __all__ = ["distribute"]
@@ -32,7 +32,7 @@ def distribute(
     values: Any = None,
     n_jobs: int | None = -1,
 ) -> ClusterSource:
-    """Observations that the workers of `client` hold, until the end of a `with`.
+    """Hand observations to the workers of `client`, which hold them until the end of a `with`.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def distribute(
         Threads of a worker that a task may use.
     """
     cluster = connect(client, n_jobs)
-    columns = Names(rows, cols, values, weights, positions=shape is not None)
+    columns = TableColumns(rows, cols, values, weights, positions=shape is not None)
     if isinstance(R, list) and R and all(isinstance(path, (str, os.PathLike)) for path in R):
         paths = [os.path.abspath(path) for path in R]
         columns.given()
@@ -75,12 +75,12 @@ def distribute(
 
 
 def _sees_files(paths: list[str]) -> str:
-    """On a worker: the first file that is not there, if any."""
+    """Name the first file that a worker does not see, if any."""
     missing = next((path for path in paths if not os.path.isfile(path)), None)
     return "" if missing is None else f"{missing}: every worker must see the files of R"
 
 
-def _from_frame(frame: Any, columns: Names, shape: Any, cluster: Cluster) -> ClusterSource:
+def _from_frame(frame: Any, columns: TableColumns, shape: Any, cluster: Cluster) -> ClusterSource:
     wanted = columns.given()
     check_names(wanted, list(frame.columns), "the Dask DataFrame")
     cluster.check(str)
@@ -98,7 +98,7 @@ def _from_frame(frame: Any, columns: Names, shape: Any, cluster: Cluster) -> Clu
 
 
 def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
-    """Each worker reads its blocks; where they are lost, another reads them."""
+    """Let each worker read its blocks; another reads those that are lost."""
     path = str(store.path)
     cluster.check(_sees, path, store.by_row.manifest)
     sides = []
@@ -113,7 +113,7 @@ def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
 
 
 def _sees(path: str, manifest: Manifest) -> str:
-    """On a worker: what is wrong with the store, if anything."""
+    """Say what is wrong with the store as a worker sees it, if anything."""
     rule = "R must be a store in a folder that every worker sees under the same name"
     try:
         found = Manifest.read(Path(path))

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from fastemf.cluster.source import ClusterSide, ClusterSource, even_cuts
 from fastemf.cluster.workers import Cluster, threads_of_worker
+from fastemf.inputs.entries import CheckedEntries, index_dtype
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.value_check import ValueCheck, check_weights
-from fastemf.observations.memory import Side, group
-from fastemf.store.chunks import Chunk, Names, read_chunks
+from fastemf.inputs.value_check import ValueCheck
+from fastemf.observations.memory import group
+from fastemf.observations.source import Side
+from fastemf.store.chunks import Chunk, TableColumns, read_chunks
 from fastemf.store.label_index import LabelIndex
 from fastemf.support.validation import check_dtype, check_indices, check_shape
 
@@ -32,16 +34,8 @@ __all__ = ["from_parts"]
 BINS = 1 << 12  # of rows, each counted as one when blocks are balanced
 
 
-class Part(NamedTuple):
-    """Checked entries, in the order they came."""
-
-    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
-    values: NDArray[Any]
-    weights: NDArray[Any]  # empty where every weight is one
-
-
-class Summary(NamedTuple):
-    """What must be known of a part before it can be cut."""
+class PartSummary(NamedTuple):
+    """Facts of a part that must be known before it can be cut."""
 
     name: str
     dtype: np.dtype[Any]
@@ -49,26 +43,26 @@ class Summary(NamedTuple):
     is_text: bool  # labels as they are written in a CSV file
 
 
-class Read(NamedTuple):
+class ReadPart(NamedTuple):
     """A part, numbered by itself where it has labels."""
 
-    part: Part
-    summary: Summary
+    part: CheckedEntries
+    summary: PartSummary
     row_labels: Labels | None  # None where rows are positions, or there is no entry
     col_labels: Labels | None
 
 
 def from_parts(
-    parts: Sequence[Any], names: Sequence[str], columns: Names, shape: Any, cluster: Cluster
+    parts: Sequence[Any], names: Sequence[str], columns: TableColumns, shape: Any, cluster: Cluster
 ) -> ClusterSource:
-    """Observations of all parts, in blocks that workers hold.
+    """Put the observations of all parts into blocks that workers hold.
 
     Parameters
     ----------
     parts
         Paths of Parquet or CSV files that every worker can read, or futures of tables.
     names
-        How messages call them.
+        Their names in messages.
     columns
         Names of the columns.
     shape
@@ -118,32 +112,32 @@ class _Shuffle:
                 block.release()
 
     def _let_go(self, mark: int) -> None:
-        """Forget what was begun since: it stays as long as tasks that were begun need it."""
+        """Forget the tasks since `mark`: results stay as long as other tasks need them."""
         for future in self._passing[mark:]:
             future.release()
         del self._passing[mark:]
 
     def submit(self, function: Any, *args: Any) -> Future:
-        """One task."""
+        """Begin one task."""
         future = self._cluster.client.submit(function, *args, pure=False)
         self._passing.append(future)
         return future
 
     def map(self, function: Any, *arguments: Sequence[Any], **common: Any) -> list[Future]:
-        """A task for each part."""
+        """Begin a task for each part."""
         futures: list[Future] = self._cluster.client.map(function, *arguments, pure=False, **common)
         self._passing += futures
         return futures
 
     def items(self, futures: list[Future], item: str | int) -> list[Future]:
-        """A field, or an element, of what each task gives."""
+        """Take a field, or an element, of each task's result."""
         take = getattr if isinstance(item, str) else getitem
         return self.map(take, futures, [item] * len(futures))
 
     def side(
         self, entries: list[Future], axis: int, shape: tuple[int, int], dtype: np.dtype[Any]
     ) -> ClusterSide:
-        """Blocks by row (axis 0) or by column, of about equal work."""
+        """Make blocks by row (axis 0) or by column, of about equal work."""
         cluster, n = self._cluster, shape[axis]
         width = -(-n // BINS)
         tallies = cluster.results(self.map(_tally, entries, axis=axis, width=width, n=n))
@@ -152,7 +146,7 @@ class _Shuffle:
         pieces = self.map(_cut, entries, axis=axis, cuts=cuts)
         blocks = [
             cluster.client.submit(
-                _assemble, self.items(pieces, number), axis, first, last, max(shape), dtype,
+                _assemble, self.items(pieces, number), axis, first, last, shape, dtype,
                 pure=False,
             )
             for number, (first, last) in enumerate(pairwise(cuts.tolist()))
@@ -167,8 +161,8 @@ class _Shuffle:
         return ClusterSide(cluster, blocks, cuts, indptr, mass, dtype)
 
 
-def _joint_type(summaries: list[Summary]) -> np.dtype[Any]:
-    """The values' type, which all parts share, once they are checked."""
+def _joint_type(summaries: list[PartSummary]) -> np.dtype[Any]:
+    """Check the parts together; return the type of their values, which all of them share."""
     filled = [(summary, summary.check) for summary in summaries if summary.check is not None]
     if not filled:
         raise ValueError(
@@ -189,8 +183,10 @@ def _joint_type(summaries: list[Summary]) -> np.dtype[Any]:
 # --- on a worker ----------------------------------------------------------------------------
 
 
-def _read(source: Any, name: str, *, columns: Names, shape: tuple[int, int] | None) -> Read:
-    """The entries of a file or a table."""
+def _read(
+    source: Any, name: str, *, columns: TableColumns, shape: tuple[int, int] | None
+) -> ReadPart:
+    """Read the entries of a file or a table."""
     is_file = isinstance(source, str)
     found = read_chunks([source] if is_file else iter([source]), columns, 1 << 20)
     chunks = [
@@ -198,21 +194,21 @@ def _read(source: Any, name: str, *, columns: Names, shape: tuple[int, int] | No
     ]
     if not chunks:
         none = np.empty(0, np.int64)
-        summary = Summary(name, np.dtype(np.float64), None, False)
-        return Read(Part((none, none), np.empty(0), np.empty(0)), summary, None, None)
+        summary = PartSummary(name, np.dtype(np.float64), None, False)
+        return ReadPart(CheckedEntries((none, none), np.empty(0), np.empty(0)), summary, None, None)
     # Those of a CSV file are texts until all parts are known.
     labels = [LabelIndex(word, is_text=False) for word in chunks[0].labels or ()]
     dtype = check_dtype(chunks[0].values.dtype, f"values of {name}")
     check = ValueCheck(dtype)
     parts = [_checked(chunk, shape, dtype, check, labels) for chunk in chunks]
-    part = Part(
+    part = CheckedEntries(
         (_joined([p.indices[0] for p in parts]), _joined([p.indices[1] for p in parts])),
         _joined([p.values for p in parts]),
         _joined([p.weights for p in parts]),
     )
     row_labels, col_labels = (index.finish() for index in labels) if labels else (None, None)
-    summary = Summary(name, dtype, check, chunks[0].is_text)
-    return Read(part, summary, row_labels, col_labels)
+    summary = PartSummary(name, dtype, check, chunks[0].is_text)
+    return ReadPart(part, summary, row_labels, col_labels)
 
 
 def _joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
@@ -225,7 +221,7 @@ def _checked(
     dtype: np.dtype[Any],
     check: ValueCheck,
     labels: list[LabelIndex],
-) -> Part:
+) -> CheckedEntries:
     if shape is None:
         columns = zip(labels, (chunk.rows, chunk.cols), chunk.labels or (), strict=True)
         rows, cols = (
@@ -236,19 +232,14 @@ def _checked(
         rows = check_indices(chunk.rows, f"rows of {chunk.name}", shape[0])
         cols = check_indices(chunk.cols, f"cols of {chunk.name}", shape[1])
     check.see(chunk.values, chunk.place)
-    weights = np.empty(0, dtype)
-    if chunk.weights is not None:
-        check_dtype(chunk.weights.dtype, f"weights of {chunk.name}")
-        with np.errstate(over="ignore"):  # to infinity, which is refused
-            weights = chunk.weights.astype(dtype)
-        check_weights(weights, chunk.weights, chunk.place)
-    return Part((rows, cols), chunk.values.astype(dtype, copy=False), weights)
+    weights = chunk.checked_weights(dtype, chunk.place)
+    return CheckedEntries((rows, cols), chunk.values.astype(dtype, copy=False), weights)
 
 
 def _number(
     parts: list[Labels | None], name: str, is_text: bool
 ) -> tuple[Labels, list[NDArray[np.int64]]]:
-    """All labels in order of first appearance, and where those of each part are among them."""
+    """Return all labels in order of first appearance, and the positions of each part's."""
     index = LabelIndex(name, is_text=is_text)
     places = [np.empty(0, np.int64)] * len(parts)
     for number, labels in enumerate(parts):
@@ -257,18 +248,20 @@ def _number(
     return index.finish(), places
 
 
-def _renumber(part: Part, rows: NDArray[np.int64], cols: NDArray[np.int64]) -> Part:
-    """Positions among all labels instead of the part's own."""
+def _renumber(
+    part: CheckedEntries, rows: NDArray[np.int64], cols: NDArray[np.int64]
+) -> CheckedEntries:
+    """Replace positions among the part's own labels by those among all."""
     return part._replace(indices=(rows[part.indices[0]], cols[part.indices[1]]))
 
 
-def _tally(part: Part, *, axis: int, width: int, n: int) -> NDArray[np.int64]:
-    """Entries in each run of `width` rows."""
+def _tally(part: CheckedEntries, *, axis: int, width: int, n: int) -> NDArray[np.int64]:
+    """Count the entries in each run of `width` rows."""
     return np.bincount(part.indices[axis] // width, minlength=-(-n // width))
 
 
-def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
-    """What a part has of each block, in its order."""
+def _cut(part: CheckedEntries, *, axis: int, cuts: NDArray[np.int64]) -> list[CheckedEntries]:
+    """Cut a part into what it has of each block, in its order."""
     block = np.searchsorted(cuts, part.indices[axis], side="right") - 1
     order = np.argsort(block, kind="stable")
     bounds = np.searchsorted(block[order], np.arange(cuts.size)).tolist()
@@ -277,15 +270,20 @@ def _cut(part: Part, *, axis: int, cuts: NDArray[np.int64]) -> list[Part]:
         own = order[first:last]
         rows, cols = (index[own] for index in part.indices)
         weights = part.weights[own] if part.weights.size else part.weights
-        pieces.append(Part((rows, cols), part.values[own], weights))
+        pieces.append(CheckedEntries((rows, cols), part.values[own], weights))
     return pieces
 
 
 def _assemble(
-    pieces: list[Part], axis: int, first: int, last: int, longest: int, dtype: np.dtype[Any]
+    pieces: list[CheckedEntries],
+    axis: int,
+    first: int,
+    last: int,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
 ) -> Side:
-    """The block of rows `first` to `last` − 1."""
-    index = np.int32 if longest <= np.iinfo(np.int32).max else np.int64
+    """Assemble the block of rows `first` to `last` − 1."""
+    index = index_dtype(shape)
     keys = np.concatenate([piece.indices[axis] - first for piece in pieces]).astype(index)
     others = np.concatenate([piece.indices[1 - axis] for piece in pieces]).astype(index)
     values = np.concatenate([piece.values for piece in pieces]).astype(dtype, copy=False)
@@ -294,5 +292,5 @@ def _assemble(
 
 
 def _head(block: Side) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Counts and masses of a block's rows."""
+    """Return the counts and masses of a block's rows."""
     return np.diff(block.indptr), block.mass

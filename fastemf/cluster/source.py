@@ -14,7 +14,7 @@ from fastemf.inputs.entries import PART
 from fastemf.inputs.labels import Labels
 from fastemf.kernels.threads import balanced
 from fastemf.kernels.width import padded
-from fastemf.observations.memory import Side, Source
+from fastemf.observations.source import Side, Source
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -28,7 +28,7 @@ ROW_WORK = 10.0  # of a row's decomposition, in observations
 def even_cuts(
     counts: NDArray[np.int64], cluster: Cluster, rows_per_count: int = 1
 ) -> NDArray[np.int64]:
-    """Boundaries of blocks of about equal work, given the observations of each (run of) row."""
+    """Return boundaries of blocks of about equal work, given observations by (run of) row."""
     work = counts.astype(np.float64) + ROW_WORK * rows_per_count
     return balanced(work, BLOCKS_PER_WORKER * max(1, cluster.n_workers))
 
@@ -77,13 +77,13 @@ class ClusterSide:
         *args: Any,
         n_threads: int,
     ) -> Iterator[tuple[slice, Any]]:
-        """All blocks at once, each where it is; see `fastemf.observations.memory.Grouped`."""
+        """Run a task on all blocks at once; see `fastemf.observations.source.Grouped`."""
         parts = [tuple(array[rows] for array in own) for rows in self._rows]
         results = self._cluster.run(_on_block, self._blocks, others, parts, task, *args)
         return zip(self._rows, results, strict=True)
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
-        """Added up here, stretch after stretch; see `fastemf.observations.memory.Grouped`.
+        """Add terms up here, stretch by stretch; see `fastemf.observations.source.Grouped`.
 
         A stretch that two blocks share comes here whole.
         """
@@ -168,7 +168,7 @@ def _terms_of_block(
     args: tuple[Any, ...],
     n_threads: int,
 ) -> tuple[_Piece, list[Any], _Piece]:
-    """Terms of a block's whole stretches, given its first entry, and what is left at both ends."""
+    """Return the terms of a block's whole stretches, and the entries left at both ends."""
     first = min(-int(own[0][0]) % PART, block.size)
     last = first + (block.size - first) // PART * PART
 

@@ -3,8 +3,8 @@
 Observations stay with the workers, in blocks by row and in blocks by column. What travels in
 a half-sweep is the other factor, to every worker, and each block's own rows, there and back.
 The process that calls holds both factors, and a block's solve is a pure function of them and
-of a block that can be loaded again: whatever a lost worker held or did is simply repeated,
-with the same bits. Nothing is tied to a worker.
+of a block that can be loaded again: whatever a lost worker held or did is simply repeated, with a
+bitwise identical result. Nothing is tied to a worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels.threads import count_threads
-from fastemf.observations.memory import Side
+from fastemf.observations.source import Side
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -36,7 +36,7 @@ class WorkersLostError(RuntimeError):
 
 
 def connect(client: Any, n_jobs: int | None) -> Cluster:
-    """The cluster of a client that is one, and connected."""
+    """Check that a client is connected, and return its cluster."""
     try:
         import distributed
     except ModuleNotFoundError:
@@ -56,7 +56,7 @@ def connect(client: Any, n_jobs: int | None) -> Cluster:
 
 
 class Cluster:
-    """Runs tasks on the workers of a client, again where workers are lost.
+    """Workers of a client, who run tasks again where some of them are lost.
 
     Parameters
     ----------
@@ -74,11 +74,11 @@ class Cluster:
 
     @property
     def n_workers(self) -> int:
-        """Workers there are now."""
+        """Number of workers there are now."""
         return len(self.client.nthreads())
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
-        """What tasks gave that need nothing sent; their workers may be lost meanwhile."""
+        """Return the results of tasks that need nothing sent; workers may be lost meanwhile."""
         losses: list[_LossError] = []
         while len(losses) < ATTEMPTS:
             try:
@@ -91,7 +91,7 @@ class Cluster:
         raise _too_many(losses)
 
     def check(self, question: Callable[..., str], *args: Any) -> None:
-        """Ask every worker; raises the first answer that is not empty."""
+        """Ask every worker; raise the first answer that is not empty."""
         from fastemf import __version__
 
         try:
@@ -120,7 +120,7 @@ class Cluster:
         own: Sequence[tuple[NDArray[Any], ...]],
         *args: Any,
     ) -> list[Any]:
-        """``task(block, shared, its own, *args, n_threads)`` for every block, in order.
+        """Run ``task(block, shared, its own, *args, n_threads)`` for every block, in order.
 
         Parameters
         ----------
@@ -185,7 +185,7 @@ class Cluster:
             raise _LossError(f"data could not be sent ({error!r})") from error
 
     def _wait(self, futures: Sequence[Future]) -> None:
-        """Until all are done, as long as there are workers; raises what a task raised."""
+        """Wait until all are done, as long as there are workers; raise what a task raised."""
         import distributed
 
         seen = time.monotonic()
@@ -217,7 +217,7 @@ class Cluster:
             raise _LossError(f"results are lost ({error!r})") from error
 
     def _try_again(self, tasks: Sequence[Future]) -> None:
-        """Wait for workers; what was given up because they kept dying has another chance."""
+        """Wait for workers, and give tasks that failed because they kept dying another chance."""
         try:
             self.client.wait_for_workers(1, timeout=PATIENCE)
         except TimeoutError:
@@ -262,7 +262,7 @@ class _Sent:
 
 
 def threads_of_worker(n_jobs: int | None) -> int:
-    """Threads of one task: launches of one process take turns, so each may use them all."""
+    """Return the threads of a task: launches of one process take turns, so each uses them all."""
     from distributed import get_worker
 
     return min(count_threads(n_jobs), int(get_worker().state.nthreads))

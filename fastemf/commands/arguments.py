@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, and what is made of them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = [
     "fit_options",
     "number_or_auto",
     "read_data",
+    "rereadable",
     "show_progress",
-    "source_of",
 ]
 
 FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending"
 
 
 def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: bool = False) -> None:
-    """The observations: a file and the names of its columns."""
+    """Add the observations: a file and the names of its columns."""
     store = ", or a store (see fastemf store)" if stores else ""
     parser.add_argument(
         name, help=f"observations: {FORMATS}{store}; - reads CSV from standard input"
@@ -41,9 +41,11 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
         "become the rows and columns of the matrix. Not needed for a table of three columns in "
         "this order, --weights apart.",
     )
-    group.add_argument("--rows", metavar="NAME", help="column with what is a row, such as clients")
     group.add_argument(
-        "--cols", metavar="NAME", help="column with what is a column, such as services"
+        "--rows", metavar="NAME", help="column of what becomes a row, such as clients"
+    )
+    group.add_argument(
+        "--cols", metavar="NAME", help="column of what becomes a column, such as services"
     )
     group.add_argument("--values", metavar="NAME", help="column with the numbers observed")
     group.add_argument(
@@ -52,7 +54,7 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
 
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
-    """What `fastemf.complete` can be told from a shell, but level, rank and ridge."""
+    """Add the options of a fit, except level, rank and ridge."""
     group = parser.add_argument_group("how to fit")
     group.add_argument(
         "--no-intercepts", dest="intercepts", action="store_false",
@@ -67,8 +69,9 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
         help="stop when a sweep lowers the objective by less than this share (default 1e-5)",
     )  # fmt: skip
     group.add_argument(
-        "--seed", type=int, default=0, help="of all that is random (default 0): same seed, same fit"
-    )
+        "--seed", type=int, default=0,
+        help="random seed (default 0); the same seed gives the same fit",
+    )  # fmt: skip
     group.add_argument(
         "--jobs", type=int, default=-1, metavar="N",
         help="threads (default: all cores); the fit does not depend on them",
@@ -76,7 +79,7 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """What makes a model file: rank, ridge, how to fit, where to."""
+    """Add the options that make a model file: rank, ridge, how to fit, where to write."""
     parser.add_argument(
         "-k", "--rank", type=int, default=5, metavar="K",
         help="rank: factors of each row and column (default 5)",
@@ -91,7 +94,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def fit_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The keywords that `add_fit` stands for."""
+    """Return the keywords that `add_fit` stands for."""
     return {
         "intercepts": args.intercepts, "max_iter": args.max_iter, "tol": args.tol,
         "random_state": args.seed, "n_jobs": args.jobs, "progress": show_progress(),
@@ -99,25 +102,25 @@ def fit_options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_out(parser: argparse.ArgumentParser, what: str, *, required: bool) -> None:
-    """Where the result goes."""
+    """Add the place of the result."""
     parser.add_argument("-o", "--out", required=required, metavar="FILE", help=what)
     parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
 
 
 def add_out_table(parser: argparse.ArgumentParser) -> None:
-    """Where a table goes."""
+    """Add the place of a table."""
     what = "CSV, TSV or Parquet file to write, by its ending (default: CSV to standard output)"
     add_out(parser, what, required=False)
     parser.add_argument("--json", action="store_true", help="write JSON instead")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Output for programs."""
+    """Add output for programs."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 
 
 def number_or_auto(text: str) -> float | str:
-    """A ridge: what is not a number is left for the library to judge."""
+    """Parse a ridge; text that is not a number is left for the library to judge."""
     try:
         return float(text)
     except ValueError:
@@ -125,7 +128,7 @@ def number_or_auto(text: str) -> float | str:
 
 
 def check_free(path: str | None, force: bool, option: str = "--out") -> None:
-    """Before any work: a result must have a place, and not land on something that is there."""
+    """Refuse, before any work, a place where the result cannot go or would replace a file."""
     if path is None:
         return
     if path == "-":
@@ -144,7 +147,7 @@ def check_free(path: str | None, force: bool, option: str = "--out") -> None:
 
 
 def check_free_table(path: str | None, force: bool, *, as_json: bool = False) -> None:
-    """The same for a table, whose ending is its format; standard output is always free."""
+    """Check the same for a table, whose ending is its format; standard output is always free."""
     if path is None or path == "-":
         return
     check_free(path, force)
@@ -156,8 +159,8 @@ def check_free_table(path: str | None, force: bool, *, as_json: bool = False) ->
         raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
-def source_of(path: str) -> Callable[[], Any]:
-    """What to read a file from, as often as one likes: standard input too."""
+def rereadable(path: str) -> Callable[[], Any]:
+    """Return a function that opens a file, or standard input, any number of times."""
     if path != "-":
         return lambda: path
     if sys.stdin is None:
@@ -173,11 +176,11 @@ def source_of(path: str) -> Callable[[], Any]:
 
 
 def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
-    """The keywords R, rows, cols, values and weights of `fastemf.complete`."""
+    """Return the keywords R, rows, cols, values and weights of `fastemf.complete`."""
     from fastemf.inputs.table_files import column_names
 
     path = getattr(args, name)
-    source = source_of(path)
+    source = rereadable(path)
     present = None if Path(path).is_dir() else column_names(source())
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]
@@ -201,7 +204,7 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
 
 
 def show_progress() -> bool:
-    """Whether there is someone to watch a fit; who is then told what it begins with."""
+    """Return whether someone watches the fit, after telling them what it begins with."""
     watched = sys.stderr.isatty()
     if watched:
         print("loading the kernels (compiled on the first run: half a minute)", file=sys.stderr)

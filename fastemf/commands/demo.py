@@ -38,6 +38,6 @@ def run(args: argparse.Namespace) -> None:
         return
     check_free_table(args.out, args.force)
     from fastemf.datasets.latency_log import make_latencies
-    from fastemf.inputs.table_files import write
+    from fastemf.inputs.table_files import write_table
 
-    write(args.out, make_latencies(random_state=args.seed)._asdict())
+    write_table(args.out, make_latencies(random_state=args.seed)._asdict())

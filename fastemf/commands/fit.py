@@ -12,7 +12,7 @@ from fastemf.commands.arguments import (
     fit_options,
     read_data,
 )
-from fastemf.commands.output import as_json
+from fastemf.commands.info import print_facts
 
 __all__ = ["add", "run"]
 
@@ -51,9 +51,6 @@ def run(args: argparse.Namespace) -> None:
     if args.validation is not None and args.coverage is not None:
         raise ValueError("--validation and --coverage both hold cells out: give one of them")
     data = read_data(args)
-
-    from fastemf.commands.info import describe, render
-
     found: dict[str, Any] = {}
     if args.coverage is None:
         from fastemf.completion import complete
@@ -74,5 +71,4 @@ def run(args: argparse.Namespace) -> None:
             "shift": covered.shift,
         }  # fmt: skip
     fit.save(args.out)
-    facts = {"model": args.out, **describe(fit), **found}
-    print(as_json(facts) if args.json else render(facts))
+    print_facts(args.out, fit, to_json=args.json, **found)

@@ -8,7 +8,7 @@ from typing import Any
 from fastemf.commands.arguments import add_json
 from fastemf.commands.output import as_json
 
-__all__ = ["add", "describe", "render", "run"]
+__all__ = ["add", "describe", "print_facts", "render", "run"]
 
 
 def add(commands: Any) -> None:
@@ -28,12 +28,17 @@ def run(args: argparse.Namespace) -> None:
     """Print what the file says."""
     from fastemf import load
 
-    facts = {"model": args.model, **describe(load(args.model))}
-    print(as_json(facts) if args.json else render(facts))
+    print_facts(args.model, load(args.model), to_json=args.json)
+
+
+def print_facts(path: str, model: Any, *, to_json: bool, **found: Any) -> None:
+    """Print what the model in a file is, and what else was found about it."""
+    facts = {"model": path, **describe(model), **found}
+    print(as_json(facts) if to_json else render(facts))
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """The facts of a `Factorization`, or of every level of a `Levels`."""
+    """Return the facts of a `Factorization`, or of every level of a `Levels`."""
     fits = list(getattr(model, "fits", [model]))
     first = fits[0]
     return {
@@ -61,7 +66,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 
 def _objective(history: Any) -> float | None:
-    """F at the factors: of the last sweep accepted or, with validation, of the best."""
+    """Return F at the factors, of the last sweep accepted or, with validation, of the best."""
     if not history:
         return None
     if history[-1].validation_loss == history[-1].validation_loss:
@@ -77,7 +82,7 @@ def _labels(labels: Any) -> dict[str, Any] | None:
 
 
 def render(facts: dict[str, Any]) -> str:
-    """The facts as lines for a person."""
+    """Return the facts as lines for a person."""
     m, n = facts["shape"]
     lines = [
         ("model", facts["model"]),
@@ -108,7 +113,7 @@ def render(facts: dict[str, Any]) -> str:
             lines.append(("", f"mu = {level['mu']:.4g}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
-        end = "settled after" if level["converged"] else "did not settle in"
+        end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
     if "coverage" in facts:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"

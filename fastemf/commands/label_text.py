@@ -7,12 +7,11 @@ from typing import Any
 
 __all__ = ["from_text", "like"]
 
-INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
 
 
 def like(labels: Any, column: Any, what: str, unknown: str = "error") -> Any:
-    """A column of a file as labels of a model: CSV writes strings, integers and dates alike.
+    """Turn a column of a file into labels like a model's: CSV has no types but text.
 
     Text that is not written as the model's labels are is an unknown label.
     """
@@ -35,7 +34,7 @@ def like(labels: Any, column: Any, what: str, unknown: str = "error") -> Any:
 
 
 def from_text(labels: Any, texts: list[str]) -> Any:
-    """Rows as typed by a person: labels, or positions of a model without."""
+    """Read rows as typed by a person: labels, or positions of a model without."""
     import numpy as np
 
     if labels is not None:
@@ -49,7 +48,7 @@ def from_text(labels: Any, texts: list[str]) -> Any:
 
 
 def _parsed(labels: Any, texts: list[str], what: str, unknown: str) -> Any:
-    """Integers or dates; for any other text, one that is not among the labels."""
+    """Parse integers or dates; any other text becomes one that is not among the labels."""
     import numpy as np
 
     from fastemf.inputs.labels import check_known
@@ -65,8 +64,10 @@ def _parsed(labels: Any, texts: list[str], what: str, unknown: str) -> Any:
 
 
 def _integer(text: str, absent: Any) -> Any:
+    from fastemf.inputs.csv_files import is_integer_text
+
     try:
-        return absent.dtype.type(int(text)) if INTEGER.fullmatch(text) else absent
+        return absent.dtype.type(int(text)) if is_integer_text(text) else absent
     except OverflowError:
         return absent
 

@@ -12,7 +12,7 @@ from fastemf.commands.arguments import (
     fit_options,
     read_data,
 )
-from fastemf.commands.output import as_json
+from fastemf.commands.info import print_facts
 
 __all__ = ["add", "run"]
 
@@ -39,12 +39,10 @@ def run(args: argparse.Namespace) -> None:
     """Fit, save, and say what came of it."""
     check_free(args.out, args.force)
     data = read_data(args)
-    from fastemf.commands.info import describe, render
     from fastemf.levels import complete_levels
 
     levels = complete_levels(
         data.pop("R"), args.omegas, args.rank, reg=args.reg, **data, **fit_options(args)
     )
     levels.save(args.out)
-    facts = {"model": args.out, **describe(levels)}
-    print(as_json(facts) if args.json else render(facts))
+    print_facts(args.out, levels, to_json=args.json)

@@ -1,4 +1,4 @@
-"""Where a command's answer goes: a file by its ending, CSV to a pipe, or JSON."""
+"""Output of a command: a file by its ending, CSV to a pipe, or JSON."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ __all__ = ["as_json", "unused", "write_columns"]
 
 
 def unused(name: str, taken: Iterable[str]) -> str:
-    """A name for a column beside those with names of the user's."""
+    """Return a name for a column that none of the user's columns has."""
     while name in taken:
         name += "_"
     return name
 
 
 def as_json(facts: Any) -> str:
-    """The facts on one line; JSON knows no NaN."""
+    """Return the facts on one line, with null for NaN, which JSON does not have."""
     return json.dumps(_plain(facts))
 
 
 def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> None:
     """Write a table given by columns, arrays of one length."""
     if not to_json:
-        from fastemf.inputs.table_files import write
+        from fastemf.inputs.table_files import write_table
 
-        write("-" if out is None else out, columns)
+        write_table("-" if out is None else out, columns)
         return
     import pyarrow as pa
 

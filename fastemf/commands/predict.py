@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table, source_of
+from fastemf.commands.arguments import add_out_table, check_free_table
 from fastemf.commands.label_text import like
 from fastemf.commands.output import unused, write_columns
+from fastemf.commands.pairs import read_pairs
 
-__all__ = ["add", "pair_columns", "run"]
+__all__ = ["add", "run"]
 
 
 def add(commands: Any) -> None:
@@ -47,19 +48,13 @@ def run(args: argparse.Namespace) -> None:
     """Read the pairs, predict them, write them with their predictions."""
     check_free_table(args.out, args.force, as_json=args.json)
     from fastemf import load
-    from fastemf.inputs.table_files import column_names, read
 
     model = load(args.model)
-    source = source_of(args.pairs)
-    present = column_names(source())
-    if present is None:
-        raise ValueError(f"{args.pairs} is a matrix; pairs are a table with two columns")
     first = getattr(model, "fits", [model])[0]
-    names = pair_columns(args.pairs, present, args, first)
-    sides = zip(names, (first.row_labels, first.col_labels), strict=True)
-    texts = [name for name, labels in sides if labels is not None and labels.kind == "str"]
-    table = read(source(), names, [], texts).content
-    rows, cols = (table.column(name) for name in names)
+    pairs = read_pairs(args.pairs, args, first)
+    if pairs is None:
+        raise ValueError(f"{args.pairs} is a matrix; pairs are a table with two columns")
+    names, rows, cols = pairs
     predicted = model.predict(
         like(first.row_labels, rows, "rows", args.unknown),
         like(first.col_labels, cols, "cols", args.unknown),
@@ -77,21 +72,5 @@ def run(args: argparse.Namespace) -> None:
 
 
 def bound(text: str) -> float | None:
-    """A bound of `--clip`; argparse would take -inf for an option."""
+    """Parse a bound of `--clip`; argparse would take -inf for an option."""
     return None if text in ("none", "inf") else float(text)
-
-
-def pair_columns(
-    path: str, present: list[str], args: argparse.Namespace, fit: Any
-) -> tuple[str, str]:
-    """Names of the two label columns: as told, as at the fit, or the only two there are."""
-    given = (args.rows, args.cols)
-    fitted = tuple(labels and labels.name for labels in (fit.row_labels, fit.col_labels))
-    names = [told or known for told, known in zip(given, fitted, strict=True)]
-    if not all(name in present for name in names) and not any(given) and len(present) == 2:
-        names = present
-    for option, name in zip(("--rows", "--cols"), names, strict=True):
-        if name not in present:
-            what = f"there is no column {name!r}" if name else f"name a column with {option}"
-            raise ValueError(f"{path}: {what}; there are {', '.join(present)}")
-    return names[0], names[1]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table, source_of
+from fastemf.commands.arguments import add_out_table, check_free_table
 from fastemf.commands.label_text import from_text, like
 from fastemf.commands.output import unused, write_columns
-from fastemf.commands.predict import pair_columns
+from fastemf.commands.pairs import read_pairs
 
 __all__ = ["add", "run"]
 
@@ -86,19 +86,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def seen_of(args: argparse.Namespace, fit: Any) -> Any:
-    """The pairs to leave out, as `Factorization.rank` takes them."""
+    """Read the pairs to leave out, as `Factorization.rank` takes them."""
     if args.seen is None:
         return None
-    from fastemf.inputs.table_files import column_names, read
-
-    source = source_of(args.seen)
-    present = column_names(source())
-    if present is None:
+    pairs = read_pairs(args.seen, args, fit)
+    if pairs is None:
         return args.seen
-    names = pair_columns(args.seen, present, args, fit)
-    table = read(source(), names, []).content
+    names, *columns = pairs
     rows, cols = (
-        like(labels, table.column(name), f"column {name!r} of --seen")
-        for labels, name in zip((fit.row_labels, fit.col_labels), names, strict=True)
+        like(labels, column, f"column {name!r} of --seen")
+        for labels, column, name in zip(
+            (fit.row_labels, fit.col_labels), columns, names, strict=True
+        )
     )
     return rows, cols, [1.0] * len(rows)

@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _figure(path: str) -> Any:
-    """A figure that can be saved there: found out before the work."""
+    """Return a figure that can be saved there, or refuse before the work."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:

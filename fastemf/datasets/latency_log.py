@@ -30,7 +30,7 @@ class LatencyLog(NamedTuple):
 def make_latencies(
     clients: int = 200, services: int = 60, calls: int = 5000, *, random_state: Any = None
 ) -> LatencyLog:
-    """Response times of calls from clients to services, with a long right tail.
+    """Generate response times of calls from clients to services, with a long right tail.
 
     The median of a pair is the way to the client, plus the service's work, plus a
     product of the client's load and the service's size; noise multiplies it. Busy

@@ -33,7 +33,7 @@ class Found(NamedTuple):
         return (self.member or self.path.name).endswith(".npz")
 
     def open(self) -> IO[bytes]:
-        """Its bytes."""
+        """Open it for reading its bytes."""
         if self.member is None:
             return self.path.open("rb")
         with zipfile.ZipFile(self.path) as archive:
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> list[Found]:
-    """The file itself, or what a folder or zip archive holds of the first pattern that matches.
+    """Find the file itself, or the files in a folder or zip archive by the first pattern there.
 
     Files are looked for in the folder and in the folders in it; numbers in their names
     count as numbers, so that 10 comes after 2.
@@ -74,7 +74,7 @@ def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> li
 
 
 def read_text(found: Found) -> NDArray[np.float64]:
-    """A matrix of numbers, one row a line, separated by tabs or blanks."""
+    """Read a matrix of numbers, one row a line, separated by tabs or blanks."""
     rows: list[NDArray[np.float64]] = []
     with found.open() as file:
         lines = file.read().decode("utf-8", errors="replace").rstrip().splitlines()
@@ -107,7 +107,7 @@ def read_text(found: Found) -> NDArray[np.float64]:
 
 
 def read_npz(found: Found, keys: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
-    """All arrays of a file, which has at least these."""
+    """Read all arrays of a file, which must have at least these."""
     try:
         with found.open() as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}

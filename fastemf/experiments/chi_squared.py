@@ -1,4 +1,4 @@
-"""The loss's shape, and where the expectiles of a skewed distribution lie."""
+"""The shape of the loss, and the expectiles of a skewed distribution."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OMEGAS = (0.1, 0.5, 0.9)
 
 
 def chi_squared_expectile(omega: float, degrees: float = DEGREES) -> float:
-    """The ω-expectile e of a χ² variable: ω E(V − e)⁺ = (1 − ω) E(e − V)⁺.
+    """Return the ω-expectile e of a χ² variable: ω E(V − e)⁺ = (1 − ω) E(e − V)⁺.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""By which factor the error falls per sweep, by measurements and level.
+"""The factor by which the error falls per sweep, by measurements and level.
 
-Noiseless Gaussian measurements, the paper's algorithm, whose error falls
+The measurements are Gaussian and noiseless, and the algorithm is the paper's, whose error falls
 geometrically. The loss is quadratic in the error, so the factor is the square root of the
 loss's.
 """
@@ -28,7 +28,7 @@ def run(
     max_iter: int = MAX_ITER,
     progress: bool = False,
 ) -> Grid:
-    """Median error factor per sweep over `trials` square problems, for every cell.
+    """Measure the median error factor per sweep over `trials` square problems, in every cell.
 
     Examples
     --------

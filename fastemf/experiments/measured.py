@@ -17,11 +17,11 @@ from fastemf.experiments.settings import LEVELS, Settings
 from fastemf.experiments.tally import ALL, Tally
 from fastemf.metrics import bin_of, check_edges
 
-__all__ = ["Draw", "check_bins", "measure", "show", "show_data"]
+__all__ = ["Draw", "check_bins", "judge_draws", "show_data", "show_errors"]
 
 
 class Draw(NamedTuple):
-    """One sample of the cells: at which rate, which of the repeats."""
+    """One sample of the cells, with its rate and the number of the repeat."""
 
     rate: float
     repeat: int
@@ -29,7 +29,7 @@ class Draw(NamedTuple):
 
 
 def check_bins(values: NDArray[np.float64], edges: Sequence[float], unit: str) -> tuple[float, ...]:
-    """Edges of bins that all hold data."""
+    """Return the edges of bins that all hold data."""
     bounds = check_edges(edges)
     place = bin_of(values, bounds)
     for i, (low, high) in enumerate(itertools.pairwise(bounds)):
@@ -41,7 +41,7 @@ def check_bins(values: NDArray[np.float64], edges: Sequence[float], unit: str) -
     return bounds
 
 
-def measure(
+def judge_draws(
     settings: Settings, draws: Sequence[Draw], edges: tuple[float, ...], unit: str
 ) -> Tally:
     """Fit every draw at every level and judge it."""
@@ -82,7 +82,7 @@ def show_data(report: Report, R: Any, settings: Settings, label: str, unit: str)
     )
 
 
-def show(report: Report, tally: Tally, draws: Sequence[Draw]) -> None:
+def show_errors(report: Report, tally: Tally, draws: Sequence[Draw]) -> None:
     """Add the figures and tables of relative errors."""
     report.rows.extend(tally.rows)
     rates = tally.rates
@@ -130,7 +130,7 @@ def show(report: Report, tally: Tally, draws: Sequence[Draw]) -> None:
 
 
 def _beyond_svd(matrix: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
-    """What the best matrix of a rank leaves of a complete one."""
+    """Return what the best matrix of a rank leaves of a complete one."""
     if rank >= min(matrix.shape):
         return np.zeros(matrix.size)
     U, s, V = svds(matrix, k=rank, v0=np.ones(min(matrix.shape)))

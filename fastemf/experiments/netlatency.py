@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from fastemf.datasets import load_netlatency, split
-from fastemf.experiments.measured import Draw, check_bins, measure, show, show_data
+from fastemf.experiments.measured import Draw, check_bins, judge_draws, show_data, show_errors
 from fastemf.experiments.report import Report
 from fastemf.experiments.settings import Settings
 from fastemf.support.validation import check_rank
@@ -20,7 +20,7 @@ BINS = (0.0, 50.0, 200.0, 3000.0)  # milliseconds
 def run(
     settings: Settings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
 ) -> Report:
-    """Both sampling rates, every level and draw; with the figures."""
+    """Run both sampling rates with every level and draw; return the report with its figures."""
     measured = load_netlatency(data)
     R = measured.R
     check_rank(settings.rank, R.shape, "rank")
@@ -42,7 +42,7 @@ def run(
             "predictions really lie.",
         ],
     )
-    tally = measure(settings, draws, edges, measured.unit)
+    tally = judge_draws(settings, draws, edges, measured.unit)
     show_data(report, R, settings, "round-trip time", measured.unit)
-    show(report, tally, draws)
+    show_errors(report, tally, draws)
     return report

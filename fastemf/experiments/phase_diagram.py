@@ -1,6 +1,6 @@
-"""Which share of random problems is recovered, by measurements and level.
+"""The share of random problems that is recovered, by measurements and level.
 
-Noiseless Gaussian measurements, the paper's algorithm. The theory asks for
+The measurements are Gaussian and noiseless, and the algorithm is the paper's. The theory asks for
 (w₊/w₋)⁴ k³ n log n measurements; the diagram shows how few suffice.
 """
 
@@ -25,7 +25,7 @@ def run(
     max_iter: int = MAX_ITER,
     progress: bool = False,
 ) -> Grid:
-    """Share of `trials` square problems recovered within `max_iter` sweeps, for every cell.
+    """Measure the share of `trials` square problems recovered in `max_iter` sweeps, by cell.
 
     Examples
     --------

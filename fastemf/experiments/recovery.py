@@ -1,4 +1,4 @@
-"""What the recovery experiments share: random problems, the paper's algorithm, tables."""
+"""Common parts of the recovery experiments: random problems, the paper's algorithm, tables."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ OMEGAS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 
 
 def degrees_of_freedom(m: int, n: int, k: int) -> int:
-    """What determines an m × n matrix of rank k: k (m + n − k) numbers."""
+    """Return how many numbers determine an m × n matrix of rank k: k (m + n − k)."""
     return k * (m + n - k)
 
 
 def recover(
     m: int, n: int, k: int, p: int, omega: float, seed: int, max_iter: int, stop: float
 ) -> tuple[Factorization, NDArray[np.float64]]:
-    """Fit noiseless Gaussian measurements by Algorithm 1 to the letter; returns fit and truth.
+    """Fit noiseless Gaussian measurements by Algorithm 1 to the letter; return fit and truth.
 
     It ends when the loss is below `stop` times that of fitting nothing.
     """
@@ -47,7 +47,7 @@ def recover(
 
 
 def relative_error(fit: Factorization, truth: NDArray[np.float64]) -> float:
-    """‖M̂ − M*‖ / ‖M*‖."""
+    """Return ‖M̂ − M*‖ / ‖M*‖."""
     return float(np.linalg.norm(fit.to_dense() - truth) / np.linalg.norm(truth))
 
 
@@ -62,7 +62,7 @@ class Grid:
     values: NDArray[np.float64]  # ratios × omegas
 
     def rows(self) -> list[dict[str, Any]]:
-        """One line per cell, for a CSV."""
+        """Return one line per cell, for a CSV."""
         return [
             {"p_over_dof": ratio, "omega": omega, "measure": self.name, "value": float(value)}
             for ratio, row in zip(self.ratios, self.values, strict=True)
@@ -70,7 +70,7 @@ class Grid:
         ]
 
     def table(self) -> list[dict[str, Any]]:
-        """One line per ratio, to be read."""
+        """Return one line per ratio, for a reader."""
         return [
             {"p/dof": f"{ratio:g}"}
             | {
@@ -91,7 +91,7 @@ def measure_grid(
     cell: Callable[[int, float], float],
     progress: bool,
 ) -> Grid:
-    """A grid of ``cell(measurements, level)`` for square problems."""
+    """Fill a grid with ``cell(measurements, level)`` for square problems."""
     from tqdm.auto import tqdm
 
     values = np.zeros((len(ratios), len(omegas)))

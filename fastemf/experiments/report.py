@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: pictures, a CSV of all numbers, one HTML page with both."""
+"""The report of an experiment: pictures, a CSV of all numbers, one HTML page with both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ th, td {{ padding: 0.15em 0.8em; text-align: right; border-bottom: 1px solid #dd
 
 @dataclass
 class Report:
-    """Collected while an experiment runs, written at its end."""
+    """Figures and tables, collected while an experiment runs and written at its end."""
 
     name: str
     title: str
@@ -79,7 +79,7 @@ class Report:
         )
 
     def __str__(self) -> str:
-        """Title and tables, for a terminal."""
+        """Return title and tables, for a terminal."""
         parts = [self.title]
         for title, lines in self._tables:
             widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -91,7 +91,7 @@ class Report:
         return "\n".join(parts)
 
     def write(self, folder: Path) -> list[Path]:
-        """Write everything into a folder; returns the files, the page first."""
+        """Write everything into a folder; return the files, the page first."""
         page = folder / f"{self.name}.html"
         numbers = folder / f"{self.name}.csv"
         body = [f"<p>{html.escape(text)}</p>" for text in self.paragraphs] + self._parts
@@ -114,7 +114,7 @@ class Report:
 
 
 def panels(count: int, *, height: float = 4.0, title: str = "") -> tuple[Figure, list[Axes]]:
-    """A figure of the report's width with so many axes side by side."""
+    """Return a figure of the report's width with that many axes side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -125,7 +125,7 @@ def panels(count: int, *, height: float = 4.0, title: str = "") -> tuple[Figure,
 
 
 def check_folder(out: str | os.PathLike[str]) -> Path:
-    """A folder that can be written to, made if need be."""
+    """Return a folder that can be written to, and make it if need be."""
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Run one experiment by name and write what it leaves."""
+"""One experiment by name, run and written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def reproduce(
 ) -> tuple[Report, list[Path]]:
     """Run ``"synthetic"``, ``"wsdream"``, ``"netlatency"`` or ``"sensing"``.
 
-    Everything that can be wrong with the arguments is said before the first fit. `data` and
+    All errors in the arguments are raised before the first fit. `data` and
     `bins` are for measured data, `size` for generated ones; the rest goes to `Settings`
     (sensing: rank, repeats, progress).
     """

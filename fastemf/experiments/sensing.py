@@ -1,4 +1,4 @@
-"""Linear measurements: how many recovery takes, and how fast it is."""
+"""Linear measurements: how many are needed for recovery, and how fast it is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["run"]
 
 
 def run(*, size: int = 20, rank: int = 2, repeats: int = 10, progress: bool = False) -> Report:
-    """Phase diagram and convergence rate of square problems."""
+    """Measure phase diagram and convergence rate of square problems."""
     check_integer(size, "size", minimum=1)
     check_rank(rank, (size, size), "rank")
     check_integer(repeats, "repeats", minimum=1)

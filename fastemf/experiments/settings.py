@@ -1,4 +1,4 @@
-"""How an experiment fits, and how often."""
+"""Settings of an experiment: how it fits, and how often."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)  # the paper's
 
 @dataclass(frozen=True)
 class Settings:
-    """What the experiments on completion have in common.
+    """Settings that the experiments on completion have in common.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Settings:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What `complete` is called with."""
+        """Keywords for `complete`."""
         options: dict[str, Any]
         if self.literal:
             options = {
@@ -81,13 +81,13 @@ class Settings:
 
     @property
     def description(self) -> str:
-        """All of it in one line, for a report."""
+        """All settings in one line, for a report."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         kind = "the paper's Algorithm 1 to the letter" if self.literal else "fastemf's defaults"
         return f"{kind}: k={self.rank}, {options}"
 
     def fit(self, train: Any, omega: float) -> Factorization:
-        """One fit; that rows are short or sweeps few is recorded, not warned of."""
+        """Fit once; short rows and too few sweeps are recorded and give no warning."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             return complete(train, omega, self.rank, **self.options)

@@ -21,7 +21,7 @@ TRUE_RANK = 10
 
 
 def run(settings: Settings, *, size: int = SIZE) -> Report:
-    """Both sampling rates, every level and draw; with the figures."""
+    """Run both sampling rates with every level and draw; return the report with its figures."""
     check_integer(size, "size", minimum=TRUE_RANK)
     check_rank(settings.rank, (size, size), "rank")
     tally, example = measure(settings, size)
@@ -58,7 +58,7 @@ def run(settings: Settings, *, size: int = SIZE) -> Report:
 
 
 def measure(settings: Settings, size: int = SIZE) -> tuple[Tally, dict[str, Factorization]]:
-    """All numbers, and the fits of the first draw at the highest rate."""
+    """Return all numbers, and the fits of the first draw at the highest rate."""
     from tqdm.auto import tqdm
 
     tally, example = Tally(), {}

@@ -1,4 +1,4 @@
-"""What predictions of held-out cells are worth, collected over draws and levels."""
+"""Quality of the predictions of held-out cells, collected over draws and levels."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class Tally:
         """Judge a fit.
 
         `fitted` are the values it was fitted to, `held_out` the observed values of the cells
-        predicted, and `truth`, where it is known, what lies behind those: relative errors
-        are against it.
+        predicted, and `truth`, where it is known, the values without noise, against which
+        relative errors are taken.
         """
         truth = held_out if truth is None else truth
         errors = relative_errors(truth, predicted)
@@ -103,11 +103,11 @@ class Tally:
         return sorted({row["rate"] for row in self.rows})
 
     def errors(self, rate: float, label: str = ALL) -> dict[float, NDArray[np.float64]]:
-        """Relative errors of all draws, by level, thinned to their quantiles."""
+        """Return the relative errors of all draws, by level, thinned to their quantiles."""
         return {omega: np.concatenate(self._errors[rate, omega, label]) for omega in LEVELS}
 
     def values(self, measure: str, rate: float, omega: float, label: str = ALL) -> list[float]:
-        """A measure in each draw."""
+        """Return a measure in each draw."""
         return [
             row[measure]
             for row in self.rows
@@ -115,11 +115,11 @@ class Tally:
         ]
 
     def mean(self, measure: str, rate: float, omega: float, label: str = ALL) -> float:
-        """A measure's mean over the draws."""
+        """Return a measure's mean over the draws."""
         return float(np.mean(self.values(measure, rate, omega, label)))
 
     def table(self, rate: float) -> list[dict[str, Any]]:
-        """Means over the draws, one line per level."""
+        """Return the means over the draws, one line per level."""
         lines = []
         for omega in LEVELS:
             spread = float(np.std(self.values("median", rate, omega)))

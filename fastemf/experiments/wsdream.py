@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from fastemf.datasets import MeasuredMatrix, Split, load_wsdream, split
-from fastemf.experiments.measured import Draw, check_bins, measure, show, show_data
+from fastemf.experiments.measured import Draw, check_bins, judge_draws, show_data, show_errors
 from fastemf.experiments.report import Report
 from fastemf.experiments.settings import Settings
 from fastemf.support.validation import check_rank
@@ -30,7 +30,7 @@ SAMPLED = 7
 def run(
     settings: Settings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
 ) -> Report:
-    """Both sampling rates, every level and draw; with the figures."""
+    """Run both sampling rates with every level and draw; return the report with its figures."""
     measured = load_wsdream(data)
     R = _of_source(measured, SAMPLED)
     check_rank(settings.rank, R.shape, "rank")
@@ -56,14 +56,14 @@ def run(
             "score of a level; w_eff is the level at which predictions really lie.",
         ],
     )
-    tally = measure(settings, draws, edges, measured.unit)
+    tally = judge_draws(settings, draws, edges, measured.unit)
     show_data(report, uniform_part(measured), settings, "response time", measured.unit)
-    show(report, tally, draws)
+    show_errors(report, tally, draws)
     return report
 
 
 def draws_of(data: MeasuredMatrix, repeats: int) -> list[Draw]:
-    """Samples of 5 % and 10 % of the matrix's cells; the rest of what is known is held out."""
+    """Draw samples of 5 % and 10 % of the matrix's cells; all other known cells are held out."""
     R = _of_source(data, SAMPLED)
     m, n = R.shape
     draws = []
@@ -86,7 +86,7 @@ def draws_of(data: MeasuredMatrix, repeats: int) -> list[Draw]:
 
 
 def uniform_part(data: MeasuredMatrix) -> Any:
-    """The cells whose distribution is that of the whole matrix."""
+    """Return the cells whose distribution is that of the whole matrix."""
     return _of_source(data, UNIFORM)
 
 

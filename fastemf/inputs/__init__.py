@@ -1,1 +1,1 @@
-"""Whatever a user hands over, made into checked entries with labels."""
+"""Everything a user may hand over, turned into checked entries with labels."""

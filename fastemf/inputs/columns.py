@@ -21,20 +21,22 @@ __all__ = [
     "Where",
     "arrow_column",
     "check_nulls",
+    "concatenated",
     "distinct_where",
     "encode",
     "first_null",
     "index_in",
     "is_dictionary",
-    "joined",
     "kind_of",
+    "objects",
+    "offers_arrow",
     "position",
     "read_column",
 ]
 
-Where = Callable[[int], str]  # how messages call the place of an element
+Where = Callable[[int], str]  # the name of an element's place in messages
 
-# Coarser units are these in disguise; finer ones than nanoseconds no table has.
+# Coarser units are these in disguise; no table has units finer than nanoseconds.
 UNITS = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s"}
 UNITS |= {unit: unit for unit in ("s", "ms", "us", "ns")}
 
@@ -44,7 +46,7 @@ RULE = "must hold integers, strings or dates as labels"
 
 
 class Column(NamedTuple):
-    """Labels as given: flat, with the shape they had."""
+    """Labels as they were given, flattened, with the shape they had."""
 
     flat: Any  # int64, uint64, datetime64 or object array; an Arrow array of text or a dictionary
     shape: tuple[int, ...]
@@ -52,26 +54,26 @@ class Column(NamedTuple):
 
 
 def position(at: int) -> str:
-    """Where an element of a list is."""
+    """Name the place of an element of a list."""
     return f"position {at}"
 
 
 def kind_of(values: NDArray[Any]) -> str:
-    """``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
+    """Return ``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
     return "str" if values.dtype == object else str(values.dtype)
 
 
 def read_column(column: Any, what: str, where: Where = position) -> Column:
-    """Labels in any form, checked: one type, no nulls.
+    """Read labels in any form; they must be of one type and have no nulls.
 
     Parameters
     ----------
     column
         A scalar, a list, an array, a Series, an Arrow array.
     what
-        How messages call it.
+        Its name in messages.
     where
-        How messages call the place of an element.
+        Names the place of an element in messages.
     """
     arrow = arrow_column(column, what)
     if arrow is not None:
@@ -91,7 +93,7 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
 def encode(
     column: Column, what: str, where: Where = position, n_threads: int = 1
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Distinct labels in order of first appearance, and each element's position among them."""
+    """Return distinct labels in order of first appearance, and each element's position there."""
     flat = column.flat
     if not isinstance(flat, np.ndarray):
         return _encode_arrow(flat, what, where, n_threads)
@@ -114,12 +116,12 @@ def encode(
 
 
 def is_dictionary(flat: Any) -> bool:
-    """Whether labels are kept as Arrow keeps a categorical column."""
+    """Return whether labels are kept as Arrow keeps a categorical column."""
     return not isinstance(flat, np.ndarray) and _has_dictionary(flat.type)
 
 
 def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
-    """Position of each element among `values`, -1 for none, in linear time by Arrow."""
+    """Return each element's position in `values`, -1 for none, in linear time by Arrow."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -130,24 +132,24 @@ def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
         if str(flat.type) == "string_view":  # which it cannot look up
             flat = flat.cast(pa.large_string())
         among = pa.array(values, flat.type)
-    return joined(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
+    return concatenated(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
 
 
 def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
-    """Distinct labels of a column at the elements chosen, in order of appearance."""
+    """Return distinct labels of a column at the elements chosen, in order of appearance."""
     distinct, codes = encode(read_column(column, what), what)
     return np.asarray(distinct[np.unique(codes[mask.ravel()])])
 
 
 def objects(items: list[Any]) -> NDArray[Any]:
-    """An object array, one-dimensional whatever the items are."""
+    """Return a one-dimensional object array, whatever the items are."""
     array = np.empty(len(items), object)
     array[:] = items
     return array
 
 
 def check_nulls(count: int, first: Callable[[], int], what: str, where: Where) -> None:
-    """Refuse a column with nulls, which are counted."""
+    """Refuse a column with nulls; the message counts them."""
     if count:
         noun = "null" if count == 1 else "nulls"
         raise ValueError(
@@ -159,7 +161,7 @@ def check_nulls(count: int, first: Callable[[], int], what: str, where: Where) -
 
 
 def _of_objects(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
-    """Python objects of one kind of label: `str` as they are, all else as a typed array."""
+    """Check Python objects of one kind of label; return `str` as they are, others typed."""
     items = flat.tolist()
     types = set(map(type, items))
     if types <= {str}:
@@ -206,7 +208,7 @@ def _of_integers(items: list[int], what: str) -> NDArray[Any]:
 
 
 def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
-    """One of the four kinds."""
+    """Return an array of one of the four kinds."""
     kind = flat.dtype.kind
     if kind == "O":
         return flat
@@ -228,9 +230,14 @@ def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
 # --- Arrow ---------------------------------------------------------------------------------
 
 
+def offers_arrow(data: Any) -> bool:
+    """Return whether a column or a table hands its memory to Arrow."""
+    return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
+
+
 def arrow_column(column: Any, what: str) -> Any:
-    """A column as an Arrow array, or None for what knows nothing of Arrow."""
-    if not (hasattr(column, "__arrow_c_stream__") or hasattr(column, "__arrow_c_array__")):
+    """Return a column as an Arrow array, or None if it does not support Arrow."""
+    if not offers_arrow(column):
         return None
     try:
         import pyarrow as pa
@@ -250,7 +257,7 @@ def arrow_column(column: Any, what: str) -> Any:
 
 
 def first_null(column: Any) -> int:
-    """Position of the first null of an Arrow column that has one."""
+    """Return the position of the first null of an Arrow column that has one."""
     import pyarrow.compute as pc
 
     return int(pc.index(pc.is_null(column), True).as_py())
@@ -268,8 +275,8 @@ def _chunks(column: Any) -> list[Any]:
     return column.chunks if hasattr(column, "chunks") else [column]
 
 
-def joined(column: Any) -> NDArray[Any]:
-    """Numbers of an Arrow column without nulls; one chunk's are not copied."""
+def concatenated(column: Any) -> NDArray[Any]:
+    """Return the numbers of an Arrow column without nulls; a single chunk is not copied."""
     parts = [chunk.to_numpy(zero_copy_only=False) for chunk in _chunks(column)]
     if not parts:
         return np.empty(0, column.type.to_pandas_dtype())
@@ -289,7 +296,7 @@ def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:
         raise TypeError(f"{what} {RULE}, got type {kind}{hint}")
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
-    return _as_kind(joined(column), what, position)
+    return _as_kind(concatenated(column), what, position)
 
 
 def _encode_arrow(
@@ -309,7 +316,7 @@ def _encode_arrow(
 def _encode_dictionary(
     column: Any, what: str, where: Where, n_threads: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Only the entries of the dictionary that occur are labels."""
+    """Encode a dictionary; only the entries of it that occur are labels."""
     import pyarrow as pa
 
     if hasattr(column, "unify_dictionaries"):
@@ -328,7 +335,7 @@ def _encode_dictionary(
 
 
 def _dictionary_encode(column: Any, n_threads: int) -> list[Any]:
-    """Chunks that share one dictionary, in order of first appearance.
+    """Encode into chunks that share one dictionary, in order of first appearance.
 
     Each thread encodes a piece; what a piece has that those before have not is appended.
     """

@@ -22,10 +22,13 @@ from fastemf.support.warn import warn
 
 __all__ = [
     "PART",
-    "Entries",
+    "CheckedEntries",
+    "EntryArrays",
     "check_entries",
+    "check_positions",
     "check_same_shape",
     "flat_weights",
+    "index_dtype",
     "parts",
     "read_entries",
     "warn_of_lines",
@@ -34,8 +37,8 @@ __all__ = [
 PART = 1 << 16  # entries
 
 
-class Entries(NamedTuple):
-    """Entries in the order given, arrays contiguous, writeable and of the kernels' types."""
+class EntryArrays(NamedTuple):
+    """Entries in the order given, in contiguous, writeable arrays of the kernels' types."""
 
     shape: tuple[int, int]
     rows: NDArray[Any]  # of each entry; empty where `pointers` say it
@@ -48,11 +51,11 @@ class Entries(NamedTuple):
 
     @property
     def names(self) -> tuple[str, str]:
-        """What the caller calls rows and columns."""
+        """Names by which the caller knows rows and columns."""
         return ("column", "row") if self.transposed else ("row", "column")
 
     def place(self, entry: int) -> str:
-        """Where an entry is, for a message: the caller's row first."""
+        """Name the place of an entry in a message, the caller's row first."""
         if self.where is not None:
             return self.where(entry)
         row = (
@@ -64,8 +67,16 @@ class Entries(NamedTuple):
         return ", ".join(f"{name} {at}" for name, at in sorted(places, reverse=True))
 
 
-def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
-    """Any input without labels as checked entries; see `fastemf.observations.memory.observe`."""
+class CheckedEntries(NamedTuple):
+    """Some checked entries of many, in the order they came."""
+
+    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
+    values: NDArray[Any]
+    weights: NDArray[Any]  # empty where every weight is one
+
+
+def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
+    """Read any input without labels; see `fastemf.observations.memory.observe`."""
     if sp.issparse(R):
         found, v = _from_sparse(R, weights)
     elif isinstance(R, tuple):
@@ -76,8 +87,8 @@ def read_entries(R: Any, weights: Any = None, shape: Any = None) -> Entries:
     return check_entries(found, v)
 
 
-def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
-    """Entries and their weights as given, checked and of the kernels' types."""
+def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
+    """Check entries and their weights as given, and convert them to the kernels' types."""
     given = found.shape[::-1] if found.transposed else found.shape
     if found.values.size == 0:
         raise ValueError(
@@ -85,7 +96,7 @@ def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
             "in a sparse R every stored entry is one, in a dense R everything but NaN"
         )
     dtype = check_dtype(found.values.dtype, "R")
-    index = np.dtype(np.int32 if max(given) <= np.iinfo(np.int32).max else np.int64)
+    index = index_dtype(given)
     # Indices of a scipy matrix are trusted by scipy alone.
     rows, cols = (
         _as_index(array, f"{name} indices", size, index)
@@ -100,8 +111,23 @@ def check_entries(found: Entries, v: NDArray[Any] | None) -> Entries:
     return found._replace(values=_writeable(found.values, dtype))
 
 
+def index_dtype(shape: tuple[int, int]) -> np.dtype[Any]:
+    """Return the type of indices: 32 bits where they suffice."""
+    return np.dtype(np.int32 if max(shape) <= np.iinfo(np.int32).max else np.int64)
+
+
+def check_positions(shape: tuple[int, int], size: int) -> None:
+    """Refuse a shape that follows from the largest indices where these must be identifiers."""
+    if max(shape) > 1000 * (size + 1000):
+        raise ValueError(
+            f"rows and cols must be positions from 0; the largest is {max(shape) - 1} for "
+            f"{size} observations, so these look like identifiers: number them with "
+            "np.unique(ids, return_inverse=True), or give shape= if they are right"
+        )
+
+
 def parts(size: int) -> Iterator[slice]:
-    """All of a long array, a cacheful at a time: temporary arrays stay small."""
+    """Yield slices of a long array, a cacheful each, so that temporary arrays stay small."""
     for first in range(0, size, PART):
         yield slice(first, first + PART)
 
@@ -109,10 +135,10 @@ def parts(size: int) -> Iterator[slice]:
 # --- input formats -------------------------------------------------------------------------
 
 _NONE = np.empty(0)
-Read = tuple[Entries, NDArray[Any] | None]  # and the weights as given
+_Weighted = tuple[EntryArrays, NDArray[Any] | None]  # and the weights as given
 
 
-def _from_sparse(R: Any, weights: Any) -> Read:
+def _from_sparse(R: Any, weights: Any) -> _Weighted:
     if R.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {R.shape}")
     check_dtype(R.dtype, "R")
@@ -145,15 +171,15 @@ def _from_sparse(R: Any, weights: Any) -> Read:
             )
         v = flat_weights(weights, values.size)
     shape = (int(R.shape[0]), int(R.shape[1]))
-    return Entries(shape, rows, cols, values, _NONE, pointers), v
+    return EntryArrays(shape, rows, cols, values, _NONE, pointers), v
 
 
 def _stored_entries(
     R: Any,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.int64] | None]:
-    """Rows, columns and values as stored: scipy would sum repeats and drop some zeros.
+    """Return rows, columns and values as stored: scipy would sum repeats and drop some zeros.
 
-    For CSR no rows but pointers, which come last.
+    For CSR there are no rows but pointers, which come last.
     """
     if R.format == "dia":
         parts = []
@@ -177,7 +203,7 @@ def _stored_entries(
 
 
 def _check_compressed(R: Any) -> NDArray[np.int64]:
-    """Scipy trusts its own index arrays; a kernel that follows a wrong one reads foreign memory."""
+    """Check what scipy trusts: a kernel that follows a wrong pointer reads foreign memory."""
     n = R.shape[0] if R.format == "csr" else R.shape[1]
     indptr = np.array(R.indptr, np.int64)
     if indptr.size != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
@@ -191,7 +217,7 @@ def _check_compressed(R: Any) -> NDArray[np.int64]:
     return indptr
 
 
-def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
+def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
     if len(R) != 3:
         hint = "; scipy's (values, (rows, cols)) is another order" if len(R) == 2 else ""
         raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items{hint}")
@@ -216,17 +242,12 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> Read:
         raise ValueError("R must hold at least one observation, got none")
     if m is None or n is None:
         m, n = int(rows.max()) + 1, int(cols.max()) + 1
-        if max(m, n) > 1000 * (values.size + 1000):
-            raise ValueError(
-                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
-                f"{values.size} observations, so these look like identifiers: number them with "
-                "np.unique(ids, return_inverse=True), or give shape= if they are right"
-            )
+        check_positions((m, n), values.size)
     v = None if weights is None else flat_weights(weights, values.size)
-    return Entries((m, n), rows, cols, values, _NONE), v
+    return EntryArrays((m, n), rows, cols, values, _NONE), v
 
 
-def _from_dense(R: Any, weights: Any) -> Read:
+def _from_dense(R: Any, weights: Any) -> _Weighted:
     try:
         array = R if isinstance(R, np.ma.MaskedArray) else np.asarray(R)
     except ValueError as error:
@@ -250,11 +271,11 @@ def _from_dense(R: Any, weights: Any) -> Read:
         if v.shape != values.shape:
             raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
         v = v[rows, cols]
-    return Entries(values.shape, rows, cols, values[rows, cols], _NONE), v
+    return EntryArrays(values.shape, rows, cols, values[rows, cols], _NONE), v
 
 
 def warn_of_lines(matrix: NDArray[Any]) -> None:
-    """A log of (row, column, value) lines is also a matrix with three columns."""
+    """Warn of a matrix that looks like a log of (row, column, value) lines."""
     if 3 not in matrix.shape or matrix.size < 60:
         return
     columns = matrix if matrix.shape[1] == 3 else matrix.T
@@ -268,7 +289,7 @@ def warn_of_lines(matrix: NDArray[Any]) -> None:
 
 
 def flat_weights(weights: Any, size: int) -> NDArray[Any]:
-    """One weight per observation."""
+    """Return weights, one per observation."""
     v = np.asarray(weights)
     check_dtype(v.dtype, "weights")
     if v.shape != (size,):
@@ -277,7 +298,7 @@ def flat_weights(weights: Any, size: int) -> NDArray[Any]:
 
 
 def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
-    """A shape that is given beside data which have one."""
+    """Refuse a given shape that differs from that of the data."""
     if shape is not None and check_shape(shape, "shape") != actual:
         raise ValueError(f"shape must be that of R, {actual}, got {tuple(shape)}")
 
@@ -286,7 +307,7 @@ def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
 
 
 def _writeable(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Contiguous, and of one type: kernels compile for each, and read-only is one of its own."""
+    """Return a writeable contiguous array: for any other type kernels would compile anew."""
     return np.require(array, dtype, ("C", "W"))
 
 
@@ -295,17 +316,17 @@ def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any])
     return _writeable(indices, dtype)
 
 
-def _check_values(found: Entries, dtype: np.dtype[Any]) -> None:
+def _check_values(found: EntryArrays, dtype: np.dtype[Any]) -> None:
     check = ValueCheck(dtype)
     for part in parts(found.values.size):
         check.see(found.values[part], partial(_place, found, part.start))
     check.finish()
 
 
-def _check_weights(found: Entries, given: NDArray[Any]) -> None:
+def _check_weights(found: EntryArrays, given: NDArray[Any]) -> None:
     for part in parts(given.size):
         check_weights(found.weights[part], given[part], partial(_place, found, part.start))
 
 
-def _place(found: Entries, first: int, entry: int) -> str:
+def _place(found: EntryArrays, first: int, entry: int) -> str:
     return found.place(first + entry)

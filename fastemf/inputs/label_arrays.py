@@ -1,7 +1,7 @@
-"""Labels as plain arrays and back, for a file without pickle: nothing is trusted on the way back.
+"""Labels as plain arrays and back, for a file without pickle; what is read back is not trusted.
 
-Integers are themselves, dates int64 of their unit, strings one run of UTF-8 bytes with the
-offset where each begins, and the end.
+Integers stay as they are, dates become int64 of their unit, and strings become one run of UTF-8
+bytes with the offset where each begins, and the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = ("int64", "uint64", "str", *DATES)
 
 
 def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """What is said about the labels in a header, and their arrays: content, and offsets."""
+    """Return what a header says about the labels, and their arrays: content and offsets."""
     about = {"kind": labels.kind, "name": labels.name}
     if labels.kind == "str":
         encoded = [label.encode() for label in labels.values]
@@ -34,7 +34,7 @@ def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
 
 
 def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: int) -> Labels:
-    """The `size` labels that `to_arrays` took apart, or a ValueError that says the rule."""
+    """Rebuild the `size` labels that `to_arrays` took apart, or raise ValueError with the rule."""
     if not isinstance(about, dict) or set(about) != {"kind", "name"}:
         raise ValueError("labels must have a kind and a name")
     kind, name = about["kind"], about["name"]

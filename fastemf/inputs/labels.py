@@ -1,4 +1,4 @@
-"""`Labels`: what the user calls the rows, or the columns, of a matrix, in index order."""
+"""`Labels`: the user's names for the rows, or the columns, of a matrix, in index order."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Labels:
     Parameters
     ----------
     values
-        Integers, strings or dates, one type; each once.
+        Integers, strings or dates, all of one type, each once.
     name
-        Of the column they came from.
+        Name of the column they came from.
 
     Attributes
     ----------
@@ -75,17 +75,17 @@ class Labels:
         where: Where = position,
         n_threads: int = 1,
     ) -> tuple[Labels, NDArray[Any]]:
-        """Labels of a column in order of first appearance, and each element's position.
+        """Return a column's labels in order of first appearance, and each element's position.
 
         Parameters
         ----------
         column
-            A list, an array, a Series, an Arrow array; of a categorical one only the
+            A list, an array, a Series or an Arrow array; of a categorical one only the
             labels that occur count.
         name
-            Of the labels.
+            Name of the labels.
         what, where
-            How messages call the column, and the place of an element.
+            Name of the column, and of the place of an element, in messages.
         n_threads
             Threads for a long Arrow column; the result does not depend on it.
 
@@ -109,7 +109,7 @@ class Labels:
         return self
 
     def renamed(self, name: str | None) -> Labels:
-        """The same labels by another name of their column.
+        """Return the same labels with another name of their column.
 
         Examples
         --------
@@ -121,7 +121,7 @@ class Labels:
 
     @property
     def kind(self) -> str:
-        """``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
+        """Kind of the labels: ``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
         return kind_of(self.values)
 
     def __len__(self) -> int:
@@ -140,7 +140,7 @@ class Labels:
         return f"<Labels{name}: {len(self)} of kind {self.kind}>"
 
     def take(self, indices: ArrayLike) -> NDArray[Any]:
-        """The labels at these positions.
+        """Return the labels at the given positions.
 
         Examples
         --------
@@ -153,7 +153,7 @@ class Labels:
     def positions(
         self, column: Any, *, what: str = "labels", where: Where = position
     ) -> NDArray[np.int64]:
-        """Position of each label of a column, -1 for those that are not here.
+        """Return the position of each label of a column, -1 for unknown ones.
 
         Parameters
         ----------
@@ -161,7 +161,7 @@ class Labels:
             Labels in any form, a single one too; of the same kind: whole numbers, strings
             or dates.
         what, where
-            How messages call the column, and the place of an element.
+            Name of the column, and of the place of an element, in messages.
 
         Examples
         --------
@@ -210,7 +210,7 @@ class Labels:
 
 
 def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
-    """One error that lists the unknown labels of all sides: (positions, column, what) of each."""
+    """Raise one error that lists unknown labels of all sides, each (positions, column, what)."""
     parts = []
     for positions, column, what in sides:
         if positions.size and positions.min() < 0:
@@ -223,14 +223,14 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
 
 
 def _family(labels: Any) -> str:
-    """What may be looked up in what."""
+    """Return the family of labels within which they may be looked up."""
     if not isinstance(labels, np.ndarray):
         return "strings"
     return {"O": "strings", "M": "dates"}.get(labels.dtype.kind, "integers")
 
 
 def _as_type(numbers: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Integers or dates as another type of theirs, and which ones it can hold."""
+    """Cast integers or dates to another type of theirs; return which ones it can hold, too."""
     cast = numbers.astype(dtype)
     back = cast.astype(numbers.dtype) == numbers
     if numbers.dtype.kind != "M" and numbers.dtype != dtype:  # wraps around, and back

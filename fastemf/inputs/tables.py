@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, first_null, joined
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null
 from fastemf.inputs.entries import warn_of_lines
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
 
 __all__ = [
-    "Labelled", "Sides", "arrow", "check_names", "from_columns", "from_frame", "from_table",
-    "is_frame", "is_table", "numbers", "select", "table_row",
+    "Labelled", "Sides", "arrow", "as_arrow_table", "check_names", "from_columns", "from_frame",
+    "from_table", "is_frame", "is_table", "numbers", "select_columns", "table_row",
 ]  # fmt: skip
 
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
@@ -40,22 +40,22 @@ class Labelled(NamedTuple):
 
 
 def is_table(R: Any) -> bool:
-    """Whether `R` offers its columns to others."""
+    """Return whether `R` is a table that offers its columns to others."""
     return hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__") or is_frame(R)
 
 
 def is_frame(R: Any) -> bool:
-    """Whether a table is also a matrix with labels on both sides, as in pandas."""
+    """Return whether a table is also a matrix with labels on both sides, as in pandas."""
     return hasattr(R, "index") and hasattr(R, "columns") and hasattr(R, "to_numpy")
 
 
 def table_row(at: int) -> str:
-    """Where a line of a table is."""
+    """Name the place of a line of a table."""
     return f"row {at} of the table (from 0)"
 
 
 def arrow() -> Any:
-    """Pyarrow, or which extra brings it."""
+    """Return pyarrow, or raise an error that names the extra which brings it."""
     try:
         import pyarrow
     except ModuleNotFoundError:
@@ -63,21 +63,29 @@ def arrow() -> Any:
     return pyarrow
 
 
+def as_arrow_table(table: Any, name: str) -> Any:
+    """Return what offers its columns by Arrow's interface as a table, or a batch, of pyarrow."""
+    pa = arrow()
+    if isinstance(table, (pa.Table, pa.RecordBatch)):
+        return table
+    try:
+        return pa.table(table)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a table with named columns: {error}") from None
+
+
 # --- lines ---------------------------------------------------------------------------------
 
 
-def select(table: Any, names: Sequence[Any]) -> list[Any]:
-    """Columns of a table in Arrow's form, of which pandas' stay Series for labels to be read."""
+def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
+    """Return columns of a table in Arrow's form; those of pandas stay Series."""
     if is_frame(table):
         check_names(names, list(table.columns))
         arrow()
         return [table[name] for name in names]
-    pa = arrow()
+    arrow()
     if hasattr(table, "__arrow_c_stream__"):
-        try:
-            table = table if isinstance(table, (pa.Table, pa.RecordBatch)) else pa.table(table)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"R must be a table with named columns: {error}") from None
+        table = as_arrow_table(table, "R")
     else:
         from pyarrow.interchange import from_dataframe
 
@@ -96,11 +104,11 @@ def from_table(
     n_threads: int,
     where: Where = table_row,
 ) -> Labelled:
-    """Observations from the lines of a table; `weights` may be a column or an array."""
+    """Read observations from the lines of a table; `weights` may be a column or an array."""
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
     if rows is not None and rows == cols:
         raise ValueError(f"rows and cols must name two columns, got {rows!r} for both")
-    columns = select(table, names)
+    columns = select_columns(table, names)
     if len(columns[0]) == 0:
         raise ValueError("R must hold at least one observation, got a table without lines")
     read = [numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
@@ -121,7 +129,7 @@ def from_columns(
     n_threads: int,
     where: Where,
 ) -> Labelled:
-    """Observations from a column of labels for each side; pyarrow works on both at once."""
+    """Read observations from a column of labels for each side, both at once by pyarrow."""
 
     def read(axis: int) -> tuple[Labels, NDArray[Any]]:
         column, known, name = (rows, cols)[axis], sides[axis], names[axis]
@@ -141,7 +149,7 @@ def from_columns(
 
 
 def check_names(names: Sequence[Any], present: list[Any], table: str = "the table") -> None:
-    """Columns that are there, once."""
+    """Refuse names of columns that are not in a table, or are there more than once."""
     listed = ", ".join(map(repr, present)) or "none"
     for name in names:
         if name is None:
@@ -156,7 +164,7 @@ def check_names(names: Sequence[Any], present: list[Any], table: str = "the tabl
 
 
 def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
-    """Values of a column: Arrow's own memory where it is in one piece and has no nulls."""
+    """Return the values of a column, not copied where Arrow has them in one piece."""
     pa = arrow()
     what = f"column {name!r}"
     if hasattr(column, "iloc"):
@@ -170,7 +178,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
         column = column.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise TypeError(f"{what} must hold numbers, got type {kind}")
-    values = joined(column)
+    values = concatenated(column)
     if values.dtype.kind == "f":
         missing = np.isnan(values)
         check_nulls(int(np.count_nonzero(missing)), lambda: int(np.argmax(missing)), what, where)
@@ -181,7 +189,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
 
 
 def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
-    """Observations from a matrix with an index and columns, everything but NaN."""
+    """Read observations from a matrix with an index and columns: everything but NaN."""
     matrix = _matrix(frame, "R")
     if matrix.size == 0:
         raise ValueError(f"R must hold at least one observation, got shape {matrix.shape}")

@@ -1,22 +1,20 @@
-"""Which values and weights can be fitted, whatever they came in; part by part."""
+"""Checks of values and weights, whatever they came in, part by part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.columns import Where
 from fastemf.support.warn import warn
 
 __all__ = ["ValueCheck", "check_weights"]
 
-Place = Callable[[int], str]  # where an entry of the part is, for a message
-
 
 class ValueCheck:
-    """Whether values can be fitted in `dtype`."""
+    """Check of values, which must be such that they can be fitted in `dtype`."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
         self._dtype = dtype
@@ -24,8 +22,8 @@ class ValueCheck:
         self._largest = -1.0
         self._where = ""
 
-    def see(self, values: NDArray[Any], place: Place) -> None:
-        """One part, not empty; refused where it is not finite."""
+    def see(self, values: NDArray[Any], place: Where) -> None:
+        """Take in one part, not empty; refuse it where it is not finite."""
         size = np.abs(values.astype(self._dtype, copy=False))
         if not np.isfinite(values).all():
             first = int(np.argmin(np.isfinite(values)))
@@ -41,14 +39,14 @@ class ValueCheck:
         self._zeros += size.size - np.count_nonzero(size)
 
     def add(self, other: ValueCheck) -> None:
-        """What another check of the same type has seen."""
+        """Take in what another check of the same type has seen."""
         if other._largest > self._largest:
             self._largest, self._where = other._largest, other._where
         self._seen += other._seen
         self._zeros += other._zeros
 
     def finish(self) -> None:
-        """What only all values together can show."""
+        """Check what only all values together can show."""
         limits, dtype, largest = np.finfo(self._dtype), self._dtype, self._largest
         if largest > 0 and not np.sqrt(limits.tiny) < largest < np.sqrt(limits.max):
             raise ValueError(
@@ -64,8 +62,8 @@ class ValueCheck:
             )
 
 
-def check_weights(cast: NDArray[Any], given: NDArray[Any], place: Place) -> None:
-    """Weights of one part in the type they are used in, and as they were given."""
+def check_weights(cast: NDArray[Any], given: NDArray[Any], place: Where) -> None:
+    """Check weights of one part, in the type they are used in and as they were given."""
     right = np.isfinite(cast) & (cast > 0)
     if not right.all():
         first = int(np.argmin(right))

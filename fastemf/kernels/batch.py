@@ -14,13 +14,13 @@ import numpy as np
 from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.frames import invoke
 from fastemf.kernels.vectors import (
-    backward,
-    forward,
     lanes_in,
     lanes_of,
     lanes_out,
     panel,
     pivots,
+    substitute_backward,
+    substitute_forward,
 )
 from fastemf.kernels.width import PANEL, PANEL_COLUMNS
 
@@ -79,9 +79,9 @@ def directions(sweep, batch):
     for a in range(0, wide, lanes):
         lanes_in(g, members, 1, 0, a, z, a)
     for i in range(n):
-        forward(U, begin[i], inverse, z, i, n)
+        substitute_forward(U, begin[i], inverse, z, i, n)
     for i in range(n - 1, -1, -1):
-        backward(U, begin[i], inverse, z, i, n)
+        substitute_backward(U, begin[i], inverse, z, i, n)
     for a in range(0, wide, lanes):
         lanes_out(z, a, p, members, a)
     for l in range(lanes):

@@ -65,7 +65,7 @@ class Adjoint(NamedTuple):
     out: NDArray[np.float64]
 
 
-class Design(NamedTuple):
+class DesignRows(NamedTuple):
     """Rows out[e] = vec(A_i Y) or vec(A_iᵀ X) for i = which[e]; see `Adjoint` for the factor."""
 
     source: Drawing | Listing
@@ -161,7 +161,7 @@ def adjoint(first, last, task):
 
 @unit(allocates=True)
 def design(first, last, task):
-    """Fill a `Design`."""
+    """Fill a `DesignRows`."""
     source, which, factor = task.source, task.which, task.factor
     side, m, n, out = task.side, task.m, task.n, task.out
     words, row = _scratch(source, n)
@@ -227,7 +227,7 @@ def sparse_adjoint(first, last, task):
 
 @unit()
 def sparse_design(first, last, task):
-    """Fill a `Design` of a `Listing`."""
+    """Fill a `DesignRows` of a `Listing`."""
     indptr, cells, values = task.source.indptr, task.source.cells, task.source.values
     which, factor, side, n, out = task.which, task.factor, task.side, task.n, task.out
     k = factor.shape[1]

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from fastemf.kernels.compilation import unit
 from fastemf.kernels.vectors import lanes_of, make_weighted_sum
 
-__all__ = ["Product", "multiply"]
+__all__ = ["SparseProduct", "multiply"]
 
 _weighted_sum_1, _weighted_sum_3 = make_weighted_sum(1), make_weighted_sum(3)
 
 
-class Product(NamedTuple):
+class SparseProduct(NamedTuple):
     """A product out = S dense, where S sums the entries of each cell and is zero elsewhere."""
 
     indptr: NDArray[np.int64]
@@ -27,7 +27,7 @@ class Product(NamedTuple):
 
 @unit()
 def multiply(first, last, product):
-    """Form rows first … last − 1 of a `Product`."""
+    """Form rows first … last − 1 of a `SparseProduct`."""
     indptr, indices, values = product.indptr, product.indices, product.values
     dense, out = product.dense, product.out
     lanes = lanes_of(dense)

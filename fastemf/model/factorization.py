@@ -20,7 +20,8 @@ from fastemf.model.low_rank_model import LowRankModel
 from fastemf.model.ranking import Ranking, rank_rows
 from fastemf.model.similarity import Similar, nearest
 from fastemf.model.summary import Summary, summarise_groups
-from fastemf.observations.memory import Observations, Side, observe
+from fastemf.observations.memory import Observations, observe
+from fastemf.observations.source import Side
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.support.validation import (
@@ -233,7 +234,7 @@ class Factorization(LowRankModel):
             return seen
         names = [labels.name for labels in sides if labels is not None]
         texts = [labels.name for labels in sides if labels is not None and labels.kind == "str"]
-        return table_files.read(seen, names, [], texts).content
+        return table_files.read_file(seen, names, [], texts).content
 
     def _has_label_columns(self, table: Any) -> bool:
         """Whether a table has lines of labels; one of pandas may be a matrix."""

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels, check_known
-from fastemf.inputs.tables import is_table, select
+from fastemf.inputs.tables import is_table, select_columns
 from fastemf.kernels.entries import Cells, predict_cells
 from fastemf.kernels.threads import count_threads, launch
-from fastemf.operators import as_operator
+from fastemf.operators.conversion import as_operator
 from fastemf.solver.records import SweepRecord
 from fastemf.support.validation import check_choice, check_clip, check_indices, check_integer
 
@@ -265,4 +265,4 @@ class LowRankModel:
         names = (self.row_labels.name, self.col_labels.name)
         if None in names:
             raise ValueError("the labels of the fit have no column names: pass rows and cols")
-        return select(table, names)
+        return select_columns(table, names)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.observations.memory import Side
+from fastemf.observations.source import Side
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
-from fastemf.observations.memory import Side
+from fastemf.observations.source import Side
 
 __all__ = ["Summary", "summarise_groups"]
 

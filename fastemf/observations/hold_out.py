@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.table_files import is_source
 from fastemf.inputs.tables import is_table
-from fastemf.observations.memory import Observations, Source, observe
+from fastemf.observations.memory import Observations, observe
+from fastemf.observations.source import Source
 from fastemf.support.validation import check_choice, check_integer, check_number, check_rng
 
 __all__ = ["Split", "cells", "folds", "held_out", "hold_out", "split"]
@@ -85,7 +86,7 @@ def split(R: Any, train: Any, *, by: str = "cell", random_state: Any = None) -> 
 def cells(
     observed: Observations, *, pairs: bool = False
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct cells observed, row * columns + column, and of each observation which it is.
+    """List the distinct cells observed, row * columns + column, and each observation's among them.
 
     What is held out is held out by cell: repeated observations of one say much about each
     other. With `pairs`, (i, j) and (j, i) are one cell. Observations are in the order of
@@ -105,7 +106,7 @@ def hold_out(
     rng: np.random.Generator,
     columns: tuple[Any, Any, Any] = (None, None, None),
 ) -> tuple[Source, Observations]:
-    """What to fit, and what to judge by: a share of the cells observed, or entries given.
+    """Return what to fit and what to judge by: a share of the cells observed, or entries given.
 
     Entries are placed by the labels of what is observed, where it has some; `columns` are the
     names of a table's.
@@ -142,7 +143,7 @@ def hold_out(
 def held_out(
     observed: Observations, share: float, rng: np.random.Generator, name: str
 ) -> NDArray[np.bool_]:
-    """Which observations to judge by: those of a random share of the cells, at least one."""
+    """Mark the observations to judge by: those of a random share of the cells, at least one."""
     found, of_cell = cells(observed)
     if found.size < 2:
         raise ValueError(f"{name} needs at least two cells observed, got {found.size}")
@@ -155,7 +156,7 @@ def held_out(
 def folds(
     observed: Observations, count: int, rng: np.random.Generator, *, parts: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of each observation its fold and, within that, its part, both from 0.
+    """Return each observation's fold and, within that, its part, both from 0.
 
     Cells are dealt at random and evenly; there are fewer than `parts` where cells are.
     """
@@ -169,7 +170,7 @@ def folds(
 
 
 def _train_size(train: Any, count: int, by: str) -> int:
-    """How many of `count` cells: a share of them, at least one, or the number itself."""
+    """Return how many of `count` cells: a share of them, at least one, or the number itself."""
     if isinstance(train, numbers.Integral):
         size = check_integer(train, "train", minimum=1)
         if by == "row":

@@ -1,18 +1,9 @@
-"""The observed entries, by row and by column: what the sweeps go through.
-
-A fit asks a `Source` for entries: block after block of whole rows (or columns), and all
-values in stretches of one length. `Observations` are the source in memory, of one block;
-a store on disk is another.
-"""
+"""`Observations`: the source in memory, of one block, made from whatever a user hands over."""
 
 from __future__ import annotations
 
-import hashlib
-import zlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,203 +11,18 @@ from numpy.typing import NDArray
 from fastemf.inputs import table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
-    Entries,
+    EntryArrays,
     check_entries,
     check_same_shape,
     flat_weights,
-    parts,
     read_entries,
 )
 from fastemf.inputs.labels import Labels
 from fastemf.kernels.entries import Counting, Placing, count_keys, place_entries
 from fastemf.kernels.threads import launch
-from fastemf.kernels.width import padded
-from fastemf.loss import expectile_from_sums, expectile_terms
+from fastemf.observations.source import Side, Source
 
-__all__ = ["Grouped", "Observations", "Readable", "Side", "Source", "group", "observe"]
-
-
-class Grouped(Protocol):
-    """One side of a source: entries by row (or by column), in blocks of whole rows."""
-
-    @property
-    def indptr(self) -> NDArray[np.int64]:
-        """Where each group begins, over all blocks."""
-
-    @property
-    def mass(self) -> NDArray[np.float64]:
-        """Summed weight of each group (its count without weights)."""
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-
-    def each(
-        self,
-        task: Callable[..., Any],
-        others: tuple[NDArray[Any], ...],
-        own: tuple[NDArray[Any], ...],
-        *args: Any,
-        n_threads: int,
-    ) -> Iterator[tuple[slice, Any]]:
-        """Each block's rows, and what ``task(block, *others, *own, *args, n_threads)`` gives.
-
-        Parameters
-        ----------
-        others
-            Arrays by index on the other side, of which the first is a factor: tasks get it
-            as `fastemf.kernels.width.padded` makes it.
-        own
-            Arrays by row: tasks get the block's part.
-        args
-            Small things.
-        n_threads
-            Threads of a task in this process.
-        """
-
-    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
-        """``terms(values, weights, *args)`` of every stretch, added up in order."""
-
-
-class Readable(ABC):
-    """A side whose entries this process reads itself."""
-
-    @abstractmethod
-    def blocks(self) -> Iterator[tuple[int, Side]]:
-        """Each block's first group and its entries, which are gone when the next is asked for."""
-
-    @abstractmethod
-    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """All values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
-
-    def each(
-        self,
-        task: Callable[..., Any],
-        others: tuple[NDArray[Any], ...],
-        own: tuple[NDArray[Any], ...],
-        *args: Any,
-        n_threads: int,
-    ) -> Iterator[tuple[slice, Any]]:
-        """Block after block; see `Grouped`."""
-        wide = padded(others[0])
-        for first, block in self.blocks():
-            rows = slice(first, first + block.indptr.size - 1)
-            parts = (array[rows] for array in own)
-            yield rows, task(block, wide, *others[1:], *parts, *args, n_threads)
-
-    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
-        """Stretch after stretch; see `Grouped`."""
-        total: NDArray[np.float64] = np.zeros(())
-        for values, v in self.stretches():
-            total = total + terms(values, v, *args)
-        return total
-
-
-@dataclass(frozen=True, eq=False)
-class Side(Readable):
-    """Entries grouped by row (or, for the other side, by column).
-
-    Attributes
-    ----------
-    indptr : int64 array, length groups + 1
-    indices : int32 or int64 array, the index on the other side
-    values : float32 or float64 array
-    weights : array of the same dtype, empty where every weight is one
-    mass : float64 array, summed weight of each group (its count without weights)
-    """
-
-    indptr: NDArray[np.int64]
-    indices: NDArray[Any]
-    values: NDArray[Any]
-    weights: NDArray[Any]
-    mass: NDArray[np.float64]
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return int(self.values.size)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
-        return self.values.dtype
-
-    def blocks(self) -> Iterator[tuple[int, Side]]:
-        """Everything at once."""
-        yield 0, self
-
-    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """All values and weights in order, a cacheful at a time."""
-        for part in parts(self.size):
-            yield self.values[part], self.weights[part]
-
-    @property
-    def keys(self) -> NDArray[Any]:
-        """The group of each entry."""
-        groups = np.arange(self.indptr.size - 1, dtype=self.indices.dtype)
-        return np.repeat(groups, np.diff(self.indptr))
-
-
-class Source:
-    """Observed entries of an (m, n) matrix, wherever they are kept.
-
-    Of a table with the labels of its rows and columns, in index order. Sums go over
-    stretches of one length in one order, so every source of the same entries gives the
-    same bits.
-    """
-
-    shape: tuple[int, int]
-    by_row: Grouped
-    by_col: Grouped
-    row_labels: Labels | None
-    col_labels: Labels | None
-
-    @property
-    def size(self) -> int:
-        """Number of observations."""
-        return self.by_row.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The float type everything is computed in."""
-        return self.by_row.dtype
-
-    @property
-    def mass(self) -> float:
-        """Summed weights: the number of observations where there are none."""
-        return float(np.sum(self.by_row.mass))
-
-    def digest(self) -> str:
-        """A fingerprint of the entries, the same wherever they are kept."""
-        found = hashlib.blake2b(repr((self.shape, self.dtype.str)).encode(), digest_size=16)
-        for side in (self.by_row, self.by_col):
-            found.update(np.ascontiguousarray(side.indptr).data)
-            found.update(repr(side.sums(_checksums).tolist()).encode())
-        return found.hexdigest()
-
-    def rms(self, level: float = 0.0) -> float:
-        """Root mean square of the values around a level, in float64."""
-        return float(np.sqrt(self.by_row.sums(_squares, level) / self.mass))
-
-    def expectile(self, omega: float) -> float:
-        """The values' ω-expectile, in float64."""
-        return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
-
-
-def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
-    """Of one stretch; sums of them are exact."""
-    return np.array(
-        [zlib.crc32(np.ascontiguousarray(part).data) for part in (values, weights)], float
-    )
-
-
-def _squares(values: NDArray[Any], weights: NDArray[Any], level: float) -> float:
-    squares = np.square(values.astype(np.float64) - level)
-    return float(np.sum(squares * weights if weights.size else squares))
+__all__ = ["Observations", "group", "observe"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,7 +36,7 @@ class Observations(Source):
     col_labels: Labels | None = None
 
     def astype(self, dtype: np.dtype[Any]) -> Observations:
-        """The same observations in another float type."""
+        """Convert the observations to another float type."""
         if dtype == self.dtype:
             return self
         row, col = (
@@ -240,9 +46,9 @@ class Observations(Source):
         return replace(self, by_row=row, by_col=col)
 
     def subset(self, mask: NDArray[np.bool_]) -> Observations:
-        """The observations where `mask`, in the order of ``by_row``, is true.
+        """Return the observations where `mask`, in the order of ``by_row``, is true.
 
-        Same shape, types, weights and order: the same bits as observing those entries alone.
+        Shape, types, weights and order stay: bitwise identical to observing those entries alone.
         """
         if mask.shape != (self.size,) or not mask.any():
             raise ValueError(
@@ -312,7 +118,7 @@ def observe(
         numbers = [values] + ([weights] if isinstance(weights, str) else [])
         sides = zip((rows, cols), labels or (), strict=False)
         texts = [name for name, side in sides if side is not None and side.kind == "str"]
-        R, where = table_files.read(R, [rows, cols], numbers, texts)
+        R, where = table_files.read_file(R, [rows, cols], numbers, texts)
     if tables.is_table(R):
         if shape is not None:
             raise ValueError(f"shape is for triplets; a table has that of its labels, got {shape}")
@@ -350,13 +156,13 @@ def _labelled(found: tables.Labelled, n_threads: int) -> Observations:
             f"{rows.shape}, {cols.shape} and {values.shape}"
         )
     shape = (len(row_labels), len(col_labels))
-    given = Entries(shape, rows, cols, values, np.empty(0), where=where)
+    given = EntryArrays(shape, rows, cols, values, np.empty(0), where=where)
     entries = check_entries(given, None if v is None else flat_weights(v, values.size))
     grouped = _grouped_both(entries, n_threads)
     return replace(grouped, row_labels=row_labels, col_labels=col_labels)
 
 
-def _grouped_both(entries: Entries, n_threads: int) -> Observations:
+def _grouped_both(entries: EntryArrays, n_threads: int) -> Observations:
     shape, rows, cols, values, v, pointers, transposed, _ = entries
     if pointers is None:
         by_row = group(rows, cols, None, values, v, shape[0], n_threads)
@@ -393,7 +199,7 @@ def group(
     n: int,
     n_threads: int,
 ) -> Side:
-    """Stable counting sort by key: entries stay in the given order within a key.
+    """Sort by key, by counting and stably: entries stay in the given order within a key.
 
     Each thread counts, and later places, the keys of its own run of entries; where it starts
     within each key follows from the counts of the runs before, so the outcome is that of one

@@ -10,7 +10,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fastemf.kernels.threads import count_threads, single_threaded_blas
-from fastemf.operators import Operator, as_operator
+from fastemf.operators import Operator
+from fastemf.operators.conversion import as_operator
 from fastemf.sensing.regression import design_of, gram_matrix
 from fastemf.support.validation import (
     check_integer,

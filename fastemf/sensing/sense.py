@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from fastemf.completion import complete
 from fastemf.kernels.threads import count_threads, single_threaded_blas
 from fastemf.model.factorization import Factorization
-from fastemf.operators import Entries, Operator, as_operator
+from fastemf.operators import Entries, Operator
+from fastemf.operators.conversion import as_operator
 from fastemf.sensing.regression import design_of, overflow_error, solve_regression
 from fastemf.solver.fitting import alternate
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import problem as kernels
 from fastemf.kernels.sweep import sweep_rows
 from fastemf.kernels.threads import balanced
-from fastemf.observations.memory import Side
+from fastemf.observations.source import Side
 
 __all__ = ["RowProblem", "Solved", "solve_block"]
 

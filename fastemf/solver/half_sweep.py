@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastemf.kernels import problem as kernels
 from fastemf.kernels.threads import single_threaded_blas
-from fastemf.observations.memory import Grouped, Source
+from fastemf.observations.source import Grouped, Source
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
 from fastemf.solver.records import HalfSweep, Ridge
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from fastemf.cluster.distribution import distribute
 from fastemf.kernels.threads import count_threads
-from fastemf.observations.memory import Observations, Source, observe
+from fastemf.observations.memory import Observations, observe
+from fastemf.observations.source import Source
 from fastemf.store import open as open_store
 
 __all__ = ["source_of"]

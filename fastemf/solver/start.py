@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.inputs.labels import Labels
-from fastemf.kernels.products import Product as ProductFrame
-from fastemf.kernels.products import multiply
+from fastemf.kernels.products import SparseProduct, multiply
 from fastemf.kernels.threads import balanced, launch, single_threaded_blas
 from fastemf.kernels.width import padded
 from fastemf.model.factorization import Factorization
-from fastemf.observations.memory import Grouped, Side, Source
+from fastemf.observations.source import Grouped, Side, Source
 from fastemf.operators import Operator
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.records import Ridge
@@ -342,7 +341,7 @@ def _times_block(
     values = _values_left(block, others, this) if kept is None else kept
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
     runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
-    product = ProductFrame(block.indptr, block.indices, values, dense, out)
+    product = SparseProduct(block.indptr, block.indices, values, dense, out)
     launch(multiply, n_threads, runs, product)
     return out[:, :width]
 

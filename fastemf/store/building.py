@@ -1,4 +1,4 @@
-"""`build`: entries of any number to a store, in the memory that was allowed."""
+"""`build`: write any number of entries to a store, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fastemf.inputs.label_arrays import to_arrays
 from fastemf.inputs.labels import Labels
-from fastemf.store.chunks import Names, read_chunks
+from fastemf.store.chunks import TableColumns, read_chunks
 from fastemf.store.manifest import LABEL_PARTS, MANIFEST, SIDES, Manifest, StoredArray
 from fastemf.store.reading import BUDGET, Store, open_store
 from fastemf.store.sides import write_sides
@@ -82,7 +82,7 @@ def build(
     budget = check_integer(budget, "budget", minimum=1)
     shape = None if shape is None else check_shape(shape, "shape")
     piece = max(1, min(1 << 20, budget // PIECE_BYTES))
-    names = Names(rows, cols, values, weights, positions=shape is not None)
+    names = TableColumns(rows, cols, values, weights, positions=shape is not None)
     with workplace(target) as place:
         chunks = read_chunks(source, names, piece)
         spill = Spill(place, shape)
@@ -111,7 +111,7 @@ def build(
 
 
 def _bytes(size: int, index: int, value: int, weighted: bool, *, spilled: bool) -> int:
-    """Of the entries on disk: both sides, the keys of one, and the spill where it is to come."""
+    """Return the bytes needed on disk: both sides, the keys of one, the spill if it is to come."""
     numbers = value * (2 if weighted else 1)
     entry = 2 * (index + numbers) + index
     return size * (entry if spilled else entry + 2 * index + numbers)
@@ -120,7 +120,7 @@ def _bytes(size: int, index: int, value: int, weighted: bool, *, spilled: bool) 
 def _write_labels(
     place: Workplace, labels: list[Labels]
 ) -> tuple[list[dict[str, Any]], dict[str, StoredArray]]:
-    """What the manifest says of the labels of both sides, and their files."""
+    """Write the labels of both sides; return what the manifest says of them, and their files."""
     said, files = [], {}
     for side, one in zip(SIDES, labels, strict=False):
         about, arrays = to_arrays(one)

@@ -1,6 +1,6 @@
-"""What a store is built from, chunk by chunk: Parquet, CSV, tables, arrays, an iterator.
+"""Sources of a store, chunk by chunk: Parquet, CSV, tables, arrays, an iterator.
 
-Nothing is held but the chunk at hand.
+Only the chunk at hand is in memory.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, first_null, joined
-from fastemf.inputs.table_files import DELIMITERS
-from fastemf.inputs.tables import arrow, check_names, numbers
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, offers_arrow
+from fastemf.inputs.csv_files import DELIMITERS, conversion, parsing
+from fastemf.inputs.tables import arrow, as_arrow_table, check_names, numbers
+from fastemf.inputs.value_check import check_weights
 from fastemf.support.validation import check_dtype
 
-__all__ = ["Chunk", "Chunks", "Names", "read_chunks"]
+__all__ = ["Chunk", "Chunks", "TableColumns", "read_chunks"]
 
 
 class Chunk(NamedTuple):
@@ -35,11 +36,21 @@ class Chunk(NamedTuple):
     is_text: bool = False  # labels as they are written in a CSV file
 
     def place(self, entry: int) -> str:
-        """Where an entry is, for a message."""
+        """Name the place of an entry in a message."""
         return f"entry {self.first + entry} of {self.name}"
 
+    def checked_weights(self, dtype: np.dtype[Any], place: Where) -> NDArray[Any]:
+        """Return the weights in the type of the values; empty where every weight is one."""
+        if self.weights is None:
+            return np.empty(0, dtype)
+        check_dtype(self.weights.dtype, f"weights of {self.name}")
+        with np.errstate(over="ignore"):  # to infinity, which is refused
+            cast = np.asarray(self.weights.astype(dtype))
+        check_weights(cast, self.weights, place)
+        return cast
+
     def pieces(self, length: int) -> Iterator[Chunk]:
-        """At most `length` entries at a time."""
+        """Yield at most `length` entries at a time."""
         for first in range(0, len(self.values), length):
             part = slice(first, first + length)
             yield self._replace(
@@ -63,8 +74,8 @@ class Chunks:
         return iter(self.entries)
 
 
-class Names(NamedTuple):
-    """Which columns of a table are meant."""
+class TableColumns(NamedTuple):
+    """Names of the columns of a table."""
 
     rows: Any
     cols: Any
@@ -73,12 +84,12 @@ class Names(NamedTuple):
     positions: bool  # whether rows and columns are positions; else they are labels
 
     def fields(self) -> list[tuple[str, str]]:
-        """What each column is, and its name."""
+        """Return the role of each column, and its name."""
         found = zip(("rows", "cols", "values", "weights"), self, strict=False)
         return [(field, str(name)) for field, name in found if name is not None]
 
     def given(self) -> list[str]:
-        """Those that are needed, each of them a string."""
+        """Return the names that are needed, each of them a string."""
         for field, name in zip(("rows", "cols", "values"), self, strict=False):
             if not isinstance(name, str):
                 raise TypeError(f"{field} must name a column of the table, got {name!r}")
@@ -87,7 +98,7 @@ class Names(NamedTuple):
         return [name for _, name in self.fields()]
 
 
-def read_chunks(source: Any, names: Names, length: int) -> Chunks:
+def read_chunks(source: Any, names: TableColumns, length: int) -> Chunks:
     """Open a source of any kind; chunks have about `length` entries where that can be chosen."""
     if isinstance(source, tuple):
         _refuse_names(names._replace(weights=None), "triplets")
@@ -98,7 +109,7 @@ def read_chunks(source: Any, names: Names, length: int) -> Chunks:
         return _from_files([Path(path) for path in source], names, length)
     if isinstance(source, Iterator):
         return Chunks(_from_iterator(source, names), None, None)
-    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+    if offers_arrow(source):
         whole = _table_chunk("the table", source, names)
         return Chunks([whole], len(whole.values), check_dtype(whole.values.dtype, "values"))
     raise TypeError(
@@ -129,7 +140,7 @@ def _array_chunk(name: str, columns: Sequence[Any]) -> Chunk:
     return Chunk(name, 0, rows, cols, values, weights[0] if weights else None)
 
 
-def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
+def _from_iterator(source: Iterator[Any], names: TableColumns) -> Iterator[Chunk]:
     for number, item in enumerate(source):
         name = f"chunk {number}"
         if isinstance(item, tuple):
@@ -140,7 +151,7 @@ def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
                     f"weights), got {len(item)} items"
                 )
             yield _array_chunk(name, item)
-        elif hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__"):
+        elif offers_arrow(item):
             yield _table_chunk(name, item, names)
         else:
             raise TypeError(
@@ -148,7 +159,7 @@ def _from_iterator(source: Iterator[Any], names: Names) -> Iterator[Chunk]:
             )
 
 
-def _refuse_names(names: Names, what: str) -> None:
+def _refuse_names(names: TableColumns, what: str) -> None:
     for field, _ in names.fields():
         raise ValueError(f"{field} names a column of a table, but source has {what}")
 
@@ -157,14 +168,9 @@ def _refuse_names(names: Names, what: str) -> None:
 
 
 def _table_chunk(
-    name: str, table: Any, names: Names, first: int = 0, *, is_text: bool = False
+    name: str, table: Any, names: TableColumns, first: int = 0, *, is_text: bool = False
 ) -> Chunk:
-    pa = arrow()
-    if not isinstance(table, (pa.Table, pa.RecordBatch)):
-        try:
-            table = pa.table(table)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{name} must be a table with named columns: {error}") from None
+    table = as_arrow_table(table, name)
     wanted = names.given()
     check_names(wanted, table.schema.names, name)
     here = Chunk(name, first, None, None, None)
@@ -188,7 +194,7 @@ def _table_chunk(
 
 def _positions(column: Any, name: str, where: Where) -> NDArray[Any]:
     check_nulls(column.null_count, lambda: first_null(column), f"column {name!r}", where)
-    return joined(column)
+    return concatenated(column)
 
 
 # --- files ---------------------------------------------------------------------------------
@@ -224,7 +230,7 @@ def _is_csv(path: Path) -> bool:
     return _text_suffix(path) in DELIMITERS
 
 
-def _from_files(paths: list[Path], names: Names, length: int) -> Chunks:
+def _from_files(paths: list[Path], names: TableColumns, length: int) -> Chunks:
     wanted = names.given()
     for path in paths:
         if not path.is_file():
@@ -250,7 +256,7 @@ def _parquet_file(path: Path) -> Any:
 
 
 def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[Any]]:
-    """Number of entries, and the type of their values, which all files share."""
+    """Return the number of entries, and the type of their values, which all files share."""
     size = 0
     first: Any = None
     for path in paths:
@@ -271,7 +277,7 @@ def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[
 
 
 def _read_parquet(
-    paths: list[Path], names: Names, wanted: list[str], length: int
+    paths: list[Path], names: TableColumns, wanted: list[str], length: int
 ) -> Iterator[Chunk]:
     pa = arrow()
     for path in paths:
@@ -290,21 +296,18 @@ def _read_parquet(
                     done += len(batch)
 
 
-def _read_csv(paths: list[Path], names: Names, wanted: list[str], length: int) -> Iterator[Chunk]:
+def _read_csv(
+    paths: list[Path], names: TableColumns, wanted: list[str], length: int
+) -> Iterator[Chunk]:
     pa = arrow()
     from pyarrow import csv
 
     side = pa.int64() if names.positions else pa.string()
-    convert = csv.ConvertOptions(
-        include_columns=wanted,
-        column_types={name: pa.float64() for name in wanted} | dict.fromkeys(names[:2], side),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-    )
+    types = dict.fromkeys(wanted, pa.float64()) | dict.fromkeys(names[:2], side)
+    convert = conversion(wanted, types)
     options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
     for path in paths:
-        parse = csv.ParseOptions(delimiter=DELIMITERS[_text_suffix(path)], newlines_in_values=True)
+        parse = parsing(DELIMITERS[_text_suffix(path)])
         done = 0
         try:
             with csv.open_csv(

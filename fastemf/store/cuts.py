@@ -1,4 +1,4 @@
-"""Where rows are cut into runs that fit into memory."""
+"""Cuts of the rows into runs that fit into memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["cuts_within"]
 
 
 def cuts_within(budget: int, indptr: NDArray[np.int64], entry: int, row: int) -> NDArray[np.int64]:
-    """Boundaries of runs of at most `budget` bytes, or of one row, as long as they may be.
+    """Return the boundaries of the longest runs of at most `budget` bytes, or of one row.
 
-    `entry` and `row` are the bytes that each of them takes.
+    An entry takes `entry` bytes and a row takes `row`.
     """
     cost = indptr * entry + row * np.arange(indptr.size)
     cuts = [0]

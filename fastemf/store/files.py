@@ -18,7 +18,7 @@ PIECE = 1 << 20  # bytes that are read and summed at once
 
 
 def header(dtype: np.dtype[Any], length: int) -> bytes:
-    """What an ``.npy`` file of a vector begins with."""
+    """Return the header of an ``.npy`` file of a vector."""
     head = io.BytesIO()
     fields = {"descr": dtype.str, "fortran_order": False, "shape": (length,)}
     np.lib.format.write_array_header_1_0(head, fields)
@@ -55,7 +55,7 @@ class ArrayFile:
         _write(self._file, _bytes(array, self.dtype))
 
     def keep(self, count: int) -> Iterator[NDArray[Any]]:
-        """Count the next elements, which were put there, as appended; gives them in pieces."""
+        """Count the next elements, which were put there, as appended; yield them in pieces."""
         while count:
             piece = self.read(self.length, min(count, PIECE // self.dtype.itemsize))
             self._count(piece)
@@ -63,7 +63,7 @@ class ArrayFile:
             yield piece
 
     def read(self, at: int, count: int) -> NDArray[Any]:
-        """Elements that were written."""
+        """Return elements that were written."""
         array = np.empty(count, self.dtype)
         self._file.seek(self._data + at * self.dtype.itemsize)
         if not read_into(self._file, array):
@@ -71,16 +71,16 @@ class ArrayFile:
         return array
 
     def finish(self) -> None:
-        """Make sure it is on the disk."""
+        """Make sure the file is on the disk."""
         os.fsync(self._file.fileno())
         self.close()
 
     def close(self) -> None:
-        """Let go of the file, as it is."""
+        """Close the file as it is."""
         self._file.close()
 
     def remove(self) -> None:
-        """Give the space back."""
+        """Delete the file."""
         self.close()
         self.path.unlink()
 
@@ -90,7 +90,7 @@ class ArrayFile:
 
 
 def read_into(file: io.RawIOBase, array: NDArray[Any]) -> bool:
-    """Fill an array from an unbuffered file; False where the file ends before."""
+    """Fill an array from an unbuffered file; return False if the file ends too early."""
     rest = _view(array)
     while rest:
         got = file.readinto(rest)
@@ -101,7 +101,7 @@ def read_into(file: io.RawIOBase, array: NDArray[Any]) -> bool:
 
 
 def checksum(path: Path) -> int:
-    """CRC-32 of a whole file."""
+    """Return the CRC-32 of a whole file."""
     total = 0
     with path.open("rb", buffering=0) as file:
         while piece := file.read(PIECE):
@@ -128,6 +128,6 @@ def _view(array: NDArray[Any]) -> memoryview:
 
 
 def _write(file: io.RawIOBase, rest: memoryview) -> None:
-    """All bytes: the system may take fewer at a time. Every byte of a store passes here."""
+    """Write all bytes: the system may take fewer at a time. Every byte of a store passes here."""
     while rest:
         rest = rest[file.write(rest) :]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, objects
+from fastemf.inputs.csv_files import is_integer_text
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.table_files import INTEGER
 
 __all__ = ["LabelIndex"]
 
@@ -21,7 +20,7 @@ class LabelIndex:
     Parameters
     ----------
     name
-        Of the column.
+        Name of the column.
     is_text
         Whether labels come as they are written in a CSV file, where they are integers if
         all of them are.
@@ -39,7 +38,7 @@ class LabelIndex:
         return len(self._strings) or self._numbers.size
 
     def positions(self, column: Any, what: str, where: Where) -> NDArray[np.int64]:
-        """Position of each label of a chunk; those that are new come after all others."""
+        """Return the position of each label of a chunk; new ones come after all others."""
         labels, codes = Labels.encode(column, what=what, where=where)
         self._settle_kind(labels, what)
         if self._kind == "str":
@@ -52,10 +51,10 @@ class LabelIndex:
         return np.asarray(places[codes])
 
     def finish(self) -> Labels:
-        """All of them."""
+        """Return all labels."""
         if self._kind == "str":
             written = list(self._strings)
-            if self._is_text and all(re.match(INTEGER, label) for label in written):
+            if self._is_text and all(map(is_integer_text, written)):
                 numbers = [int(label) for label in written]
                 if all(-(2**63) <= number < 2**63 for number in numbers):
                     return Labels(np.array(numbers, np.int64), self._name)
@@ -66,7 +65,7 @@ class LabelIndex:
         return Labels(values.view(self._kind), self._name)
 
     def _settle_kind(self, labels: Labels, what: str) -> None:
-        """One kind throughout; integers become unsigned when one needs it and none is negative."""
+        """Insist on one kind; integers become unsigned when one needs it and none is negative."""
         before, here = self._kind, labels.kind
         integers = ("int64", "uint64")
         if before in integers and here in integers and before != here:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.inputs.entries import index_dtype
 from fastemf.store.files import header
 
-__all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "VERSION", "Manifest", "StoreError", "StoredArray"]
+__all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "StoreError", "StoredArray"]
 
 VERSION = 1
 FORMAT = "fastemf store"
@@ -26,7 +27,7 @@ class StoreError(ValueError):
 
 @dataclass(frozen=True)
 class StoredArray:
-    """What is known of one file."""
+    """Type, length and checksum of one file."""
 
     dtype: str
     length: int
@@ -34,12 +35,12 @@ class StoredArray:
 
     @property
     def data(self) -> int:
-        """Where the elements begin."""
+        """Offset at which the elements begin."""
         return len(header(np.dtype(self.dtype), self.length))
 
     @property
     def bytes(self) -> int:
-        """Of the whole file."""
+        """Size of the whole file."""
         return self.data + self.length * np.dtype(self.dtype).itemsize
 
 
@@ -56,11 +57,11 @@ class Manifest:
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
-        """Of the indices: 32 bits where they suffice."""
-        return np.dtype(np.int32 if max(self.shape) <= np.iinfo(np.int32).max else np.int64)
+        """Type of the indices: 32 bits where they suffice."""
+        return index_dtype(self.shape)
 
     def expected(self) -> dict[str, tuple[np.dtype[Any], int]]:
-        """Type and length that each file must have."""
+        """Return the type and length that each file must have."""
         found: dict[str, tuple[np.dtype[Any], int]] = {}
         value = np.dtype(self.dtype)
         for side, n in zip(SIDES, self.shape, strict=True):
@@ -77,7 +78,7 @@ class Manifest:
         return found
 
     def text(self) -> str:
-        """As it is written."""
+        """Return the manifest as it is written."""
         return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
 
     @classmethod

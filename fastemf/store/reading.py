@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.entries import PART, parts
 from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
-from fastemf.observations.memory import Readable, Side, Source
+from fastemf.observations.source import Readable, Side, Source
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import checksum, read_into
 from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
@@ -49,7 +49,7 @@ class StoredSide(Readable):
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
-        """Where each group begins."""
+        """Position of the first entry of each group."""
         return self._read("indptr", 0, self.manifest.shape[self.axis] + 1)
 
     @cached_property
@@ -64,11 +64,11 @@ class StoredSide(Readable):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return np.dtype(self.manifest.dtype)
 
     def blocks(self) -> Iterator[tuple[int, Side]]:
-        """Blocks of whole groups within the budget, the next one read while one is at hand."""
+        """Yield blocks of whole groups within the budget; the next is read while one is at hand."""
         ranges = list(pairwise(self.cuts().tolist()))
         longest = max(int(self.indptr[last] - self.indptr[first]) for first, last in ranges)
         rooms = [self._room(longest) for _ in range(min(2, len(ranges)))]
@@ -90,7 +90,7 @@ class StoredSide(Readable):
             self._spare.extend(rooms)
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """All values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
+        """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
         each = self.dtype.itemsize * (2 if self.manifest.weighted else 1)
         length = max(1, self.budget // SHARES // each // PART) * PART
         for first in range(0, self.size, length):
@@ -101,12 +101,12 @@ class StoredSide(Readable):
                 yield values[part], weights[part]
 
     def read(self, first: int, last: int) -> Side:
-        """Groups from `first` to `last` − 1, in arrays of their own."""
+        """Read the groups from `first` to `last` − 1 into arrays of their own."""
         pointers = self._read("indptr", first, last + 1 - first)
         return self._block(first, pointers, self._room(int(pointers[-1] - pointers[0])))
 
     def labels(self) -> Labels | None:
-        """What the groups are called, if anything."""
+        """Read the labels of the groups, if they have any."""
         if not self.manifest.labels:
             return None
         files = [f"{SIDES[self.axis]}.{part}.npy" for part in LABEL_PARTS]
@@ -121,7 +121,7 @@ class StoredSide(Readable):
             raise StoreError(f"{self.folder / files[0]} is damaged: {error}") from None
 
     def cuts(self) -> NDArray[np.int64]:
-        """Boundaries of the blocks: at most a share of the budget each, or one group."""
+        """Return the boundaries of the blocks: at most a share of the budget each, or one group."""
         each = self.manifest.index_dtype.itemsize
         each += self.dtype.itemsize * (2 if self.manifest.weighted else 1)
         return cuts_within(self.budget // SHARES, self.indptr, each, 8)
@@ -141,7 +141,7 @@ class StoredSide(Readable):
         )  # fmt: skip
 
     def _room(self, length: int) -> Room:
-        """Memory for that many entries, of an earlier pass if it is large enough."""
+        """Return memory for that many entries, that of an earlier pass if it is large enough."""
         with suppress(IndexError):
             spare = self._spare.pop()
             if spare["values"].size >= length:
@@ -181,12 +181,12 @@ class Store(Source):
     size : int
         Number of observations.
     dtype : numpy.dtype
-        float32 or float64: what a fit computes in.
+        float32 or float64, the type in which a fit computes.
     budget : int
         Bytes of observations that a fit holds in memory at once; more only for a row or
         column that is longer.
     row_labels, col_labels : Labels or None
-        What rows and columns are called, where they came from tables.
+        Names of rows and columns, where they came from tables.
     """
 
     path: Path
@@ -208,7 +208,7 @@ class Store(Source):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the manifest says, and the bytes on disk."""
+        """Facts of the manifest, and the bytes on disk."""
         manifest = self.by_row.manifest
         return {
             "shape": self.shape,
@@ -234,7 +234,7 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     ------
     fastemf.store.StoreError
         A `ValueError`: it is no store, of another version, or a file is missing or has
-        another size. That the content is right, `fastemf.store.verify` checks.
+        another size. `fastemf.store.verify` checks that the content is right.
     FileNotFoundError
         There is no such folder.
 
@@ -266,7 +266,7 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
 
 
 def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -> Side:
-    """Observations of the rows (axis 0) or columns (axis 1) from `first` to `last` − 1.
+    """Read the observations of rows (axis 0) or columns (axis 1) `first` to `last` − 1.
 
     Every argument can be sent to another process: with `fastemf.solver.blocks.solve_block` this is
     a half-sweep's work, anywhere the folder can be seen.

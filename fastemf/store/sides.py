@@ -1,6 +1,6 @@
-"""The two sides of a store, from a spill, in the memory that was allowed.
+"""The two sides of a store, made from a spill in bounded memory.
 
-1. Count how many entries each row and each column has; hence where each begins.
+1. Count the entries of each row and each column, which says where each begins.
 2. Scatter: cut the rows into buckets that fit into memory, and put each entry into the place
    of its bucket in the final files.
 3. Sort each bucket by row, stably, where it is. A row alone in its bucket is sorted already.
@@ -31,7 +31,7 @@ __all__ = ["write_sides"]
 def write_sides(
     place: Workplace, spill: Spill, shape: tuple[int, int], piece: int, budget: int
 ) -> dict[str, StoredArray]:
-    """Write the entries by row and by column, `piece` of the spill at a time; the files made."""
+    """Write the entries by row and by column, `piece` at a time; return the files made."""
     files: dict[str, StoredArray] = {}
     for axis, counts in enumerate(_counts(spill, shape, piece)):
         files |= _write_side(place, spill, axis, counts, piece, budget)
@@ -135,7 +135,7 @@ def _sort(
 
 
 def _keep(files: dict[str, ArrayFile], count: int, mass: NDArray[np.float64]) -> None:
-    """A bucket of one row: its entries are where they belong."""
+    """Keep a bucket of one row, whose entries are where they belong."""
     for part, file in files.items():
         total = 0.0
         for piece in file.keep(count):

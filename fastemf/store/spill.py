@@ -1,30 +1,23 @@
-"""The entries of a source as they come, checked and in raw files: a source is read once."""
+"""Entries of a source as they come, checked and in raw files: a source is read once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.entries import CheckedEntries, check_positions, index_dtype
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.inputs.value_check import ValueCheck
 from fastemf.store.chunks import Chunk
 from fastemf.store.files import ArrayFile
 from fastemf.store.label_index import LabelIndex
 from fastemf.store.workplace import Workplace
 from fastemf.support.validation import check_dtype, check_indices
 
-__all__ = ["Piece", "Spill"]
-
-
-class Piece(NamedTuple):
-    """Entries read back, in the order they came."""
-
-    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
-    values: NDArray[Any]
-    weights: NDArray[Any]  # empty where every weight is one
+__all__ = ["Spill"]
 
 
 class Spill:
@@ -42,14 +35,12 @@ class Spill:
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
-        """Of rows and columns: 32 bits where they suffice."""
-        limit = np.iinfo(np.int32).max
-        wide = self._shape is not None and max(self._shape) > limit
-        return np.dtype(np.int64 if wide else np.int32)
+        """Type of rows and columns; without a shape, positions that need 64 bits are refused."""
+        return index_dtype(self._shape or (0, 0))
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Type of the values."""
         return self._files[2].dtype
 
     def append(self, chunk: Chunk) -> None:
@@ -72,17 +63,13 @@ class Spill:
         self._check.see(chunk.values, place)
         columns = [*indices, chunk.values]
         if chunk.weights is not None:
-            check_dtype(chunk.weights.dtype, f"weights of {chunk.name}")
-            with np.errstate(over="ignore"):  # to infinity, which is refused
-                cast = chunk.weights.astype(dtype)
-            check_weights(cast, chunk.weights, place)
-            columns.append(cast)
+            columns.append(chunk.checked_weights(dtype, place))
         for file, column in zip(self._files, columns, strict=True):
             file.append(column)
         self.size += len(chunk.values)
 
     def finish(self) -> tuple[tuple[int, int], list[Labels]]:
-        """The matrix's shape, once all entries are here, and the labels of both sides if any."""
+        """Return the matrix's shape, once all entries are here, and the labels of both sides."""
         if self._check is None:
             raise ValueError("source must hold at least one observation, got none")
         self._check.finish()
@@ -92,23 +79,18 @@ class Spill:
         if self._shape is not None:
             return self._shape, []
         m, n = (top + 1 for top in self._top)
-        if max(m, n) > 1000 * (self.size + 1000):
-            raise ValueError(
-                f"rows and cols must be positions from 0; the largest is {max(m, n) - 1} for "
-                f"{self.size} observations, so these look like identifiers; give shape= if they "
-                "are right"
-            )
+        check_positions((m, n), self.size)
         return (m, n), []
 
-    def pieces(self, length: int) -> Iterator[Piece]:
-        """All entries in order, at most `length` at a time."""
+    def pieces(self, length: int) -> Iterator[CheckedEntries]:
+        """Yield all entries in order, at most `length` at a time."""
         for first in range(0, self.size, length):
             count = min(length, self.size - first)
             rows, cols, values, *weights = (file.read(first, count) for file in self._files)
-            yield Piece((rows, cols), values, weights[0] if weights else values[:0])
+            yield CheckedEntries((rows, cols), values, weights[0] if weights else values[:0])
 
     def remove(self) -> None:
-        """Give the space back."""
+        """Delete the files."""
         for file in self._files:
             file.remove()
 

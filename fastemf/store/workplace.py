@@ -1,4 +1,4 @@
-"""Where a store grows: beside its place, under another name, gone if anything goes wrong."""
+"""The place where a store is built, under another name, and removed if anything goes wrong."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LOCK = "lock"
 
 
 class Workplace:
-    """A folder for a store that is not yet one, and the files open in it."""
+    """Folder of a store that is not complete yet, and the files open in it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: list[ArrayFile] = []
 
     def create(self, name: str, dtype: np.dtype[Any], length: int | None = None) -> ArrayFile:
-        """A new file of it."""
+        """Create a file in the folder."""
         file = ArrayFile(self._folder / name, dtype, length)
         self._files.append(file)
         return file
@@ -42,17 +42,17 @@ class Workplace:
             )
 
     def close(self) -> None:
-        """Let go of all files, as they are."""
+        """Close all files as they are."""
         for file in self._files:
             file.close()
 
 
 @contextmanager
 def workplace(target: Path) -> Iterator[Workplace]:
-    """A new folder that becomes `target` at the end, or disappears.
+    """Make a new folder that becomes `target` at the end, or disappears.
 
-    What a killed process left under the same name is removed with a warning; the lock tells
-    it from a build that is still running.
+    What a killed process left under the same name is removed with a warning; the lock shows
+    whether a build is still running.
     """
     if os.path.lexists(target):
         raise FileExistsError(f"{target} exists: delete it, or build the store elsewhere")

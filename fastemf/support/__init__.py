@@ -1,1 +1,1 @@
-"""Checks of parameters, warnings and atomic files: what every room needs."""
+"""Checks of parameters, warnings and atomic files, which every room needs."""

@@ -1,4 +1,4 @@
-"""Checks that return the normalised value, or raise saying parameter, rule and value received."""
+"""Checks that return the normalised value, or raise and name parameter, rule and value received."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def check_level(omega: Any, name: str = "omega") -> float:
-    """An expectile level in (0, 1)."""
+    """Return an expectile level in (0, 1)."""
     if isinstance(omega, (list, tuple)) or np.ndim(omega) > 0 or hasattr(omega, "tocsr"):
         raise TypeError(
             f"{name} must be one number in (0, 1), the expectile level; it is not the observed set "
@@ -47,7 +47,7 @@ def check_level(omega: Any, name: str = "omega") -> float:
 
 
 def check_levels(omegas: Any) -> tuple[float, ...]:
-    """Two or more different levels, from the lowest on."""
+    """Return two or more different levels, sorted from the lowest."""
     if isinstance(omegas, str) or (np.ndim(omegas) == 0 and not hasattr(omegas, "__iter__")):
         raise TypeError(
             "omegas must be two or more levels in (0, 1); for one level use complete, "
@@ -64,7 +64,7 @@ def check_levels(omegas: Any) -> tuple[float, ...]:
 
 
 def check_integer(value: Any, name: str, *, minimum: int) -> int:
-    """An integer not below `minimum`."""
+    """Return an integer that is at least `minimum`."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {_describe(value)}")
     if value < minimum:
@@ -73,7 +73,7 @@ def check_integer(value: Any, name: str, *, minimum: int) -> int:
 
 
 def check_rank(k: Any, shape: tuple[int, int], name: str = "k") -> int:
-    """A rank between 1 and the smaller dimension."""
+    """Return a rank between 1 and the smaller dimension."""
     k = check_integer(k, name, minimum=1)
     if k > min(shape):
         raise ValueError(
@@ -84,7 +84,7 @@ def check_rank(k: Any, shape: tuple[int, int], name: str = "k") -> int:
 
 
 def check_number(value: Any, name: str) -> float:
-    """A finite number >= 0."""
+    """Return a finite number >= 0."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {_describe(value)}")
     if not 0.0 <= float(value) < np.inf:
@@ -93,7 +93,7 @@ def check_number(value: Any, name: str) -> float:
 
 
 def check_share(value: Any, name: str) -> float:
-    """A share in (0, 1)."""
+    """Return a share in (0, 1)."""
     if not 0.0 < check_number(value, name) < 1.0:
         raise ValueError(
             f"{name} must be a share strictly between 0 and 1 (0.95, not 95), got {value!r}"
@@ -102,7 +102,7 @@ def check_share(value: Any, name: str) -> float:
 
 
 def check_reg(reg: Any) -> float | Literal["auto"]:
-    """A ridge: ``"auto"`` or a number >= 0."""
+    """Return a ridge: ``"auto"`` or a number >= 0."""
     if isinstance(reg, str):
         if reg == "auto":
             return "auto"
@@ -111,7 +111,7 @@ def check_reg(reg: Any) -> float | Literal["auto"]:
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    """One of a few words."""
+    """Return a word that is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         words = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {words}, got {value!r}")
@@ -119,14 +119,14 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
 
 
 def check_axis(axis: Any, meanings: tuple[str, str]) -> int:
-    """0 or 1; the meanings are for the message."""
+    """Return an axis, 0 or 1; the meanings are for the message."""
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
         raise ValueError(f"axis must be 0 ({meanings[0]}) or 1 ({meanings[1]}), got {axis!r}")
     return int(axis)
 
 
 def check_clip(clip: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Bounds of predictions as numbers of their type, infinite where a side is open.
+    """Return bounds of predictions as numbers of their type, infinite where a side is open.
 
     NaN compares as neither too low nor too high: ``np.clip`` with these leaves it.
     """
@@ -155,14 +155,14 @@ def check_clip(clip: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
 
 
 def check_flag(value: Any, name: str) -> bool:
-    """True or False."""
+    """Return True or False."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {_describe(value)}")
     return bool(value)
 
 
 def check_rng(random_state: Any) -> np.random.Generator:
-    """One generator from a seed, a generator, or None for fresh entropy."""
+    """Return a generator from a seed, a generator, or None for fresh entropy."""
     message = (
         "random_state must be None, a non-negative integer or a numpy Generator, "
         f"got {_describe(random_state)}"
@@ -176,7 +176,7 @@ def check_rng(random_state: Any) -> np.random.Generator:
 
 
 def check_shape(shape: Any, name: str) -> tuple[int, int]:
-    """Rows and columns, at least one each."""
+    """Return (rows, columns), at least one each."""
     try:
         m, n = shape
     except (TypeError, ValueError):
@@ -188,7 +188,7 @@ def check_shape(shape: Any, name: str) -> tuple[int, int]:
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
-    """The float dtype in which data of `dtype` are computed: float32 stays, the rest is float64."""
+    """Return the dtype to compute data of `dtype` in: float32 stays, all else becomes float64."""
     if dtype.kind not in "biuf":
         hint = (
             "; convert objects with .astype(float), a nullable pandas table with "
@@ -202,7 +202,7 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
 
 
 def check_indices(indices: Any, name: str, size: int | None, *, widen: bool = True) -> NDArray[Any]:
-    """Non-negative integers (below `size` unless that is None), widened to int64 unless told."""
+    """Return non-negative integers, below `size` if it is given, widened to int64 by default."""
     array = np.asarray(indices)
     if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
         array = array.astype(np.int64)
@@ -226,7 +226,7 @@ def check_indices(indices: Any, name: str, size: int | None, *, widen: bool = Tr
 def check_factor(
     factor: Any, name: str, shape: tuple[int, int], dtype: np.dtype[Any]
 ) -> NDArray[np.float64]:
-    """A real matrix of the given shape, small enough for `dtype`."""
+    """Return a real matrix of the given shape, small enough for `dtype`."""
     array = np.asarray(factor)
     check_dtype(array.dtype, name)
     if array.shape != shape:
@@ -241,7 +241,7 @@ def check_factor(
 
 
 def _describe(value: Any) -> str:
-    """What was received, short enough for a message."""
+    """Describe a value briefly enough for a message."""
     if hasattr(value, "shape") and np.ndim(value) > 0:
         return f"{type(value).__name__} of shape {value.shape}"
     text = repr(value)

@@ -18,7 +18,7 @@ class ConvergenceWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn as from the first frame outside the package."""
+    """Warn at the line of the first frame outside the package."""
     level = 1
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -28,9 +28,9 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 class PassedOnOnce:
-    """Warnings given inside are passed on at the end, each once: several fits say the same.
+    """Context that passes warnings on at its end, each once: several fits give the same ones.
 
-    Those of the category `leave_out` are not: the caller sums them up.
+    Those of the category `leave_out` are dropped, because the caller sums them up.
     """
 
     def __init__(self, *, leave_out: type[Warning]) -> None:

@@ -23,9 +23,9 @@ UNREADABLE = (
 
 @contextmanager
 def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO[bytes]]:
-    """A file to write, which takes the place of `path` when all of it is on disk.
+    """Open a file to write, which takes the place of `path` when all of it is on disk.
 
-    After an error, or a kill, what was there before still is.
+    After an error, or a kill, the previous file is still there.
     """
     target = check_target(path, what)
     handle, partial = tempfile.mkstemp(dir=target.parent, prefix=".fastemf-", suffix=".partial")
@@ -44,7 +44,7 @@ def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO
 
 
 def check_target(path: str | os.PathLike[str], what: str) -> Path:
-    """Where a file is to be: through a symbolic link, not over it, and in a folder."""
+    """Return the path to write: the target of a symbolic link, in a folder that exists."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(f"cannot save {what} to {os.fspath(path)}: it is a folder")

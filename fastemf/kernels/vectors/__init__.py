@@ -7,12 +7,10 @@ from fastemf.kernels.compilation import INTERPRETED
 if INTERPRETED:
     from fastemf.kernels.vectors.meaning import (
         apart,
-        backward,
         copy,
         dots,
         fetch,
         fetch_ones,
-        forward,
         gather_dots,
         lanes_in,
         lanes_of,
@@ -23,6 +21,8 @@ if INTERPRETED:
         panel,
         pivots,
         residuals,
+        substitute_backward,
+        substitute_forward,
         trial,
     )
 else:
@@ -41,22 +41,20 @@ else:
         trial,
     )
     from fastemf.kernels.vectors.triangles import (
-        backward,
-        forward,
         lanes_in,
         lanes_out,
         panel,
         pivots,
+        substitute_backward,
+        substitute_forward,
     )
 
 __all__ = [
     "apart",
-    "backward",
     "copy",
     "dots",
     "fetch",
     "fetch_ones",
-    "forward",
     "gather_dots",
     "lanes_in",
     "lanes_of",
@@ -67,5 +65,7 @@ __all__ = [
     "panel",
     "pivots",
     "residuals",
+    "substitute_backward",
+    "substitute_forward",
     "trial",
 ]

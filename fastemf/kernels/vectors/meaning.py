@@ -125,13 +125,13 @@ def panel(U, begin, i, j, inverse):
             U[begin[a] + c] *= inverse[a]
 
 
-def forward(U, at, inverse, z, i, n):
+def substitute_forward(U, at, inverse, z, i, n):
     z[i] *= inverse[i]
     for j in range(i + 1, n):
         z[j] -= U[at + j] * z[i]
 
 
-def backward(U, at, inverse, z, i, n):
+def substitute_backward(U, at, inverse, z, i, n):
     for j in range(i + 1, n):
         z[i] -= U[at + j] * z[j]
     z[i] *= inverse[i]

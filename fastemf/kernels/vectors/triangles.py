@@ -198,7 +198,7 @@ def _substitute_codegen(forward):
 
 
 @intrinsic
-def forward(typing, U, at, inverse, z, i, n):
+def substitute_forward(typing, U, at, inverse, z, i, n):
     """Step i of Uᵀ z = given: finish z[i] and take it off the later ones; row i is at `at`."""
     return types.void(U, types.int64, inverse, z, types.int64, types.int64), (
         _substitute_codegen(True)
@@ -206,7 +206,7 @@ def forward(typing, U, at, inverse, z, i, n):
 
 
 @intrinsic
-def backward(typing, U, at, inverse, z, i, n):
+def substitute_backward(typing, U, at, inverse, z, i, n):
     """Step i of U z = given, the later ones being done."""
     return types.void(U, types.int64, inverse, z, types.int64, types.int64), (
         _substitute_codegen(False)

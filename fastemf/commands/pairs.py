@@ -1,0 +1,49 @@
+"""Pairs of a row and a column in a file, for the commands that are asked about pairs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+from fastemf.commands.arguments import rereadable
+
+__all__ = ["Pairs", "read_pairs"]
+
+
+class Pairs(NamedTuple):
+    """Two columns of a table, of one length."""
+
+    names: tuple[str, str]
+    rows: Any
+    cols: Any
+
+
+def read_pairs(path: str, args: argparse.Namespace, fit: Any) -> Pairs | None:
+    """Read the labels in a file as they are written there; None for one that holds a matrix."""
+    from fastemf.inputs.table_files import column_names, read_file
+
+    source = rereadable(path)
+    present = column_names(source())
+    if present is None:
+        return None
+    names = _pair_columns(path, present, args, fit)
+    sides = zip(names, (fit.row_labels, fit.col_labels), strict=True)
+    texts = [name for name, labels in sides if labels is not None and labels.kind == "str"]
+    table = read_file(source(), names, [], texts).content
+    return Pairs(names, table.column(names[0]), table.column(names[1]))
+
+
+def _pair_columns(
+    path: str, present: list[str], args: argparse.Namespace, fit: Any
+) -> tuple[str, str]:
+    """Return the names of the two label columns: as told, as in the fit, or the only two."""
+    given = (args.rows, args.cols)
+    fitted = tuple(labels and labels.name for labels in (fit.row_labels, fit.col_labels))
+    names = [told or known for told, known in zip(given, fitted, strict=True)]
+    if not all(name in present for name in names) and not any(given) and len(present) == 2:
+        names = present
+    for option, name in zip(("--rows", "--cols"), names, strict=True):
+        if name not in present:
+            what = f"there is no column {name!r}" if name else f"name a column with {option}"
+            raise ValueError(f"{path}: {what}; there are {', '.join(present)}")
+    return names[0], names[1]

@@ -1,0 +1,208 @@
+"""What the sweeps go through: observed entries by row and by column, wherever they are kept.
+
+A fit asks a `Source` for entries: block after block of whole rows (or columns), and all values
+in stretches of one length. Each of its sides is `Grouped`; where this process reads the entries
+itself it is `Readable`, and a `Side` where they are in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.entries import parts
+from fastemf.inputs.labels import Labels
+from fastemf.kernels.width import padded
+from fastemf.loss import expectile_from_sums, expectile_terms
+
+__all__ = ["Grouped", "Readable", "Side", "Source"]
+
+
+class Grouped(Protocol):
+    """One side of a source: entries by row (or by column), in blocks of whole rows."""
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where each group begins, over all blocks."""
+
+    @property
+    def mass(self) -> NDArray[np.float64]:
+        """Summed weight of each group (its count without weights)."""
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Yield each block's rows and ``task(block, *others, *own, *args, n_threads)``.
+
+        Parameters
+        ----------
+        others
+            Arrays by index on the other side, of which the first is a factor: tasks get it
+            as `fastemf.kernels.width.padded` makes it.
+        own
+            Arrays by row: tasks get the block's part.
+        args
+            Small things.
+        n_threads
+            Threads of a task in this process.
+        """
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """Add up ``terms(values, weights, *args)`` of every stretch, in order."""
+
+
+class Readable(ABC):
+    """A side whose entries this process reads itself."""
+
+    @abstractmethod
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Yield each block's first group and entries, which are gone when the next is asked for."""
+
+    @abstractmethod
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
+
+    def each(
+        self,
+        task: Callable[..., Any],
+        others: tuple[NDArray[Any], ...],
+        own: tuple[NDArray[Any], ...],
+        *args: Any,
+        n_threads: int,
+    ) -> Iterator[tuple[slice, Any]]:
+        """Run a task block by block; see `Grouped`."""
+        wide = padded(others[0])
+        for first, block in self.blocks():
+            rows = slice(first, first + block.indptr.size - 1)
+            parts = (array[rows] for array in own)
+            yield rows, task(block, wide, *others[1:], *parts, *args, n_threads)
+
+    def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
+        """Add terms up stretch by stretch; see `Grouped`."""
+        total: NDArray[np.float64] = np.zeros(())
+        for values, v in self.stretches():
+            total = total + terms(values, v, *args)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class Side(Readable):
+    """Entries grouped by row (or, for the other side, by column).
+
+    Attributes
+    ----------
+    indptr : int64 array, length groups + 1
+    indices : int32 or int64 array, the index on the other side
+    values : float32 or float64 array
+    weights : array of the same dtype, empty where every weight is one
+    mass : float64 array, summed weight of each group (its count without weights)
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any]
+    mass: NDArray[np.float64]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(self.values.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return self.values.dtype
+
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Yield everything at once."""
+        yield 0, self
+
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield all values and weights in order, a cacheful at a time."""
+        for part in parts(self.size):
+            yield self.values[part], self.weights[part]
+
+    @property
+    def keys(self) -> NDArray[Any]:
+        """The group of each entry."""
+        groups = np.arange(self.indptr.size - 1, dtype=self.indices.dtype)
+        return np.repeat(groups, np.diff(self.indptr))
+
+
+class Source:
+    """Observed entries of an (m, n) matrix, wherever they are kept.
+
+    The entries of a table come with the labels of its rows and columns, in index order. Sums
+    go over stretches of one length in one order, so they are bitwise identical for every source
+    of the same entries.
+    """
+
+    shape: tuple[int, int]
+    by_row: Grouped
+    by_col: Grouped
+    row_labels: Labels | None
+    col_labels: Labels | None
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return self.by_row.size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The float type everything is computed in."""
+        return self.by_row.dtype
+
+    @property
+    def mass(self) -> float:
+        """Summed weights: the number of observations where there are none."""
+        return float(np.sum(self.by_row.mass))
+
+    def digest(self) -> str:
+        """Hash the entries; the result is the same wherever they are kept."""
+        found = hashlib.blake2b(repr((self.shape, self.dtype.str)).encode(), digest_size=16)
+        for side in (self.by_row, self.by_col):
+            found.update(np.ascontiguousarray(side.indptr).data)
+            found.update(repr(side.sums(_checksums).tolist()).encode())
+        return found.hexdigest()
+
+    def rms(self, mu: float = 0.0) -> float:
+        """Compute the root mean square of the values around mu, in float64."""
+        return float(np.sqrt(self.by_row.sums(_squares, mu) / self.mass))
+
+    def expectile(self, omega: float) -> float:
+        """Compute the ω-expectile of the values, in float64."""
+        return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
+
+
+def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute the checksums of one stretch; sums of them are exact."""
+    return np.array(
+        [zlib.crc32(np.ascontiguousarray(part).data) for part in (values, weights)], float
+    )
+
+
+def _squares(values: NDArray[Any], weights: NDArray[Any], mu: float) -> float:
+    squares = np.square(values.astype(np.float64) - mu)
+    return float(np.sum(squares * weights if weights.size else squares))
