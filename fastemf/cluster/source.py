@@ -39,13 +39,13 @@ class ClusterSide:
     Parameters
     ----------
     cluster
-        Where the blocks are.
+        Cluster whose workers hold the blocks.
     blocks
         Futures of a `Side` each.
     cuts
         First rows of the blocks, and the number of rows.
     indptr, mass, dtype
-        Of all rows, as in `Side`.
+        Those of all rows, as in `Side`.
     """
 
     def __init__(
