@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import runner
 from bench.__main__ import main, measure
@@ -29,6 +25,8 @@ from bench.sections.memory import memory_ratio
 from bench.sections.sweeps import time_sweeps
 from bench.sections.threads import powers_of_two
 from bench.sections.time_to_quality import race
+
+pytestmark = pytest.mark.bench
 
 # --- arithmetic ----------------------------------------------------------------------------
 

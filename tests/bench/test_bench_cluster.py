@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import fastemf
 from bench import cluster as bench_cluster
 from bench import paper_scale
 from bench.paper_scale import PAGE, half, measured, needed_share, read_plan, tables, worth_shipping
 from fastemf.solver.blocks import Solved
+
+pytestmark = pytest.mark.bench
 
 PLAN = read_plan(PAGE.read_text())
 
@@ -69,7 +67,6 @@ def test_measuring_runs():
 
 
 @pytest.mark.compiled
-@pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_the_benchmark_of_a_cluster_runs(capsys):
     pytest.importorskip("distributed")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 from bench.levels import OMEGAS, main
+
+pytestmark = pytest.mark.bench
 
 
 @pytest.mark.compiled

@@ -9,6 +9,8 @@ import pytest
 from bench import billion, child, store
 from bench.stream import Stream
 
+pytestmark = pytest.mark.bench
+
 
 def test_a_stream_is_the_same_each_time():
     first, again = ([chunk for chunk in Stream(3000)] for _ in range(2))

@@ -27,7 +27,7 @@ from fastemf.observations.memory import observe
 distributed = pytest.importorskip("distributed")
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.cluster,
     # Distributed's own, when its processes end.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
@@ -59,7 +59,7 @@ def nothing_left_behind(request):
     yield
     if "client" in request.fixturenames:
         client = request.getfixturevalue("client")
-        for _ in range(100):
+        for _ in range(1000):
             left = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.tasks))
             if not left:
                 return
@@ -296,7 +296,7 @@ class Killer:
 
     def __call__(self, record):
         if record.sweep in self.when:
-            self.client.wait_for_workers(2, timeout=60)
+            self.client.wait_for_workers(2, timeout=600)
             pid = list(self.workers.workers.values())[self.when[record.sweep]].pid
             delay = 0.0 if record.sweep % 2 else record.seconds / 2
             self.threads.append(threading.Timer(delay, os.kill, (pid, signal.SIGKILL)))

@@ -149,9 +149,9 @@ def in_a_process(*argv, code="", **options):
     }  # fmt: skip
 
 
-def finished(*argv, timeout=300, **options):
+def finished(*argv, **options):
     command, options = in_a_process(*argv, **options)
-    return subprocess.run(command, timeout=timeout, check=False, **options)
+    return subprocess.run(command, check=False, **options)
 
 
 # --- fit -----------------------------------------------------------------------------------
@@ -836,6 +836,7 @@ def test_bars_are_for_terminals(log, capsys, monkeypatch):
     assert "sweep" in err
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("argv", [["--help"], ["fit", "--help"], ["rank", "--help"], ["--version"]])
 def test_help_loads_nothing_heavy(argv):
     code = "import atexit\natexit.register(lambda: print("
@@ -857,13 +858,14 @@ def test_text_goes_where_the_encoding_is_poor(model, monkeypatch):
     assert "Zürich" in written.getvalue().decode()
 
 
+@pytest.mark.subprocess
 def test_a_reader_that_has_had_enough(model):
     """As in ``fastemf rank model | head -1``."""
     command, options = in_a_process("rank", model, stdout=subprocess.PIPE)
     with subprocess.Popen(command, **options) as process:
         process.stdout.close()
         err = process.stderr.read()
-        assert process.wait(timeout=300) == 0
+        assert process.wait(timeout=1500) == 0
     assert err == ""
 
 
@@ -876,6 +878,7 @@ def test_closed_streams(model, monkeypatch, refused):
     sys.stdout.close()
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_standard_output_on_a_full_disk(model):
     with open("/dev/full", "w") as full:
@@ -884,6 +887,7 @@ def test_standard_output_on_a_full_disk(model):
     assert done.stderr == "fastemf: No space left on device\n"
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_interrupted_in_the_middle_of_a_fit(log):
     Path("model.npz").write_bytes(b"precious")
@@ -902,12 +906,12 @@ fastemf.completion.alternate = alternate
     argv = ["fit", log, "-k", "2", "--tol", "0", "--max-iter", "100000000", "-o", "model.npz"]
     command, options = in_a_process(*argv, "--force", code=code, stdout=subprocess.PIPE)
     with subprocess.Popen(command, **options) as process:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 1500
         while not Path("under way").exists() and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=1500)
     assert process.returncode == 130
     assert (out, err) == ("", "fastemf: interrupted\n")
     assert {path.name for path in Path().iterdir()} == {"log.csv", "model.npz", "under way"}

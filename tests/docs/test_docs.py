@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.docs, pytest.mark.compiled]
 
 
 def blocks(page, language):
@@ -56,6 +56,6 @@ def run_in_shell(text, folder):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=300,
+        cwd=folder, env=environment, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ import fastemf
 NAMES = ["fastemf", *(m.name for m in pkgutil.walk_packages(fastemf.__path__, "fastemf."))]
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith("__main__")])
 def test_examples_run(name):
     module = importlib.import_module(name)

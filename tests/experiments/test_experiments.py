@@ -241,6 +241,7 @@ def browser():
     return found
 
 
+@pytest.mark.subprocess
 def test_the_page_opens_in_a_browser_and_asks_for_nothing(browser, tmp_path):
     command = ["reproduce", "synthetic", "--out", str(tmp_path), "--size", "30"]
     assert main([*command, *QUICK]) == 0
@@ -259,7 +260,7 @@ def test_the_page_opens_in_a_browser_and_asks_for_nothing(browser, tmp_path):
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
     done = subprocess.run(
         [browser, *options, "--virtual-time-budget=5000", "--dump-dom", probe.as_uri()],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True,
     )  # fmt: skip
     widths, requests = re.search(r"<title>\[\[(.*?)\],\[(.*?)\]\]</title>", done.stdout).groups()
     assert [int(width) > 500 for width in widths.split(",")] == [True] * 3

@@ -35,7 +35,7 @@ WSDREAM = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(7200)
 def test_synthetic_to_the_letter():
     tally, _ = synthetic.measure(Settings(literal=True))
     for rate, measures in SYNTHETIC.items():

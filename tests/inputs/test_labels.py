@@ -237,6 +237,7 @@ def test_labels_are_frozen_and_compare_by_content():
     assert repr(labels) == "<Labels 'n': 2 of kind int64>"
 
 
+@pytest.mark.subprocess
 def test_lists_and_arrays_need_no_pyarrow():
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"

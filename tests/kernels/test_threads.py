@@ -38,12 +38,12 @@ def run(code, **environment):
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 def test_bits_do_not_depend_on_threads_or_process():
     code = """
@@ -69,6 +69,7 @@ def test_bits_do_not_depend_on_blocks_or_launches(monkeypatch, blocks):
     np.testing.assert_array_equal(fit.Y, expected.Y)
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 @pytest.mark.parametrize("layer", ["workqueue", "default"])
 def test_two_python_threads_at_once(layer):
@@ -82,6 +83,7 @@ def test_two_python_threads_at_once(layer):
     assert len(set(lines)) == 1
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_works_after_its_parent_launched():
@@ -98,6 +100,7 @@ def test_a_forked_child_works_after_its_parent_launched():
     assert len(set(lines)) == 1
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_forked_first_runs_in_parallel_itself():
@@ -113,6 +116,7 @@ def test_a_child_forked_first_runs_in_parallel_itself():
     assert lines[1] == "False"
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 def test_interrupt_stops_soon_and_leaves_the_data():
     code = """
@@ -132,6 +136,7 @@ def test_interrupt_stops_soon_and_leaves_the_data():
     assert run(code, NUMBA_NUM_THREADS="2") == ["interrupted", "True", "1"]
 
 
+@pytest.mark.subprocess
 def test_importing_compiles_nothing_and_starts_no_threads():
     code = """
     print("numba" in sys.modules, "scipy" in sys.modules)
@@ -154,11 +159,11 @@ def test_importing_compiles_nothing_and_starts_no_threads():
         env={**os.environ, "NUMBA_DISABLE_JIT": "0"},
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.stdout.split() == ["False", "False", "True", "0", "1", "no", "layer"], done.stderr
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 def test_a_read_only_cache_is_no_obstacle(tmp_path):
     code = """
@@ -175,7 +180,6 @@ def test_a_read_only_cache_is_no_obstacle(tmp_path):
         [sys.executable, "-c", program[0] + "import fastemf\n" + prelude + "print" + program[1]],
         capture_output=True,
         text=True,
-        timeout=300,
         env={**os.environ, "NUMBA_NUM_THREADS": "1"},
     )
     assert done.stdout.split() == ["64"], done.stderr

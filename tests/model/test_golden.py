@@ -1,7 +1,7 @@
 """Model files of every format version load for ever.
 
 A golden file is written once, by running this module when its version is new, and never again:
-``python tests/test_golden.py``.
+``python tests/model/test_golden.py``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 import fastemf
 from fastemf.model.file import VERSION
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 
 
 def by_hand():

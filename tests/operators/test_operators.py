@@ -159,6 +159,7 @@ def test_an_entry_has_the_same_bits_however_it_is_reached(kind, monkeypatch):
     np.testing.assert_array_equal(kind(7, (3, 5), seed=2**40 + 3).to_dense(), dense)
 
 
+@pytest.mark.subprocess
 @pytest.mark.compiled
 def test_bits_do_not_depend_on_the_jit():
     code = """

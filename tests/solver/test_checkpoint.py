@@ -204,14 +204,14 @@ def test_a_fit_killed_ten_times_ends_with_the_same_bits(tmp_path):
     def run(path, kill_after=None):
         process = subprocess.Popen([sys.executable, "-c", FIT, str(path)])
         if kill_after is None:
-            assert process.wait(300) == 0
+            assert process.wait(1500) == 0
             return True
         deadline = time.monotonic() + kill_after
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
-        return process.wait(60) == 0
+        return process.wait(600) == 0
 
     run(tmp_path / "whole")
     whole = fastemf.load(tmp_path / "whole.model.npz")
@@ -222,7 +222,7 @@ def test_a_fit_killed_ten_times_ends_with_the_same_bits(tmp_path):
         began = time.monotonic()
         # Some before the first sweep, most within the sweeps.
         kills += not run(cut, kill_after=rng.uniform(1.0, 6.0))
-        assert time.monotonic() - began < 60
+        assert time.monotonic() - began < 600
     run(cut)
     assert kills >= 8
     same_bits(fastemf.load(tmp_path / "cut.model.npz"), whole)

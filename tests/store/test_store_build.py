@@ -20,7 +20,7 @@ from fastemf.observations.memory import observe
 from fastemf.store import files
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ROWS = np.array([4, 0, 4, 2, 0, 5, 2, 4, 0, 1, 1])
 COLS = np.array([1, 3, 1, 0, 0, 2, 3, 0, 3, 2, 0])
 VALUES = np.array([7.0, -2.0, 7.5, 0.5, 1.5, 4.0, 3.0, -1.0, -2.0, 0.25, 8.0])
@@ -488,6 +488,7 @@ def test_an_existing_target_is_left_alone(target):
         store.build((ROWS, COLS, VALUES), target.parent / "nowhere" / "store")
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX")
 def test_leftovers_of_a_killed_build_are_removed(target):
     code = f"""
