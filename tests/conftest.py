@@ -11,6 +11,7 @@ import numba
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # workers share the cores: do not spin
 INTERPRETED = bool(numba.config.DISABLE_JIT)
 WARM = """
 import warnings
@@ -18,7 +19,11 @@ import numpy as np, fastemf
 warnings.simplefilter("ignore")
 R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
 for dtype in (np.float64, np.float32):
-    fastemf.complete(R.astype(dtype), 0.3, 2, max_iter=2).predict([0], [0])
+    for settings in ({}, {"reg": 0}, {"reg": 0.1, "solver": "cg"}):
+        fit = fastemf.complete(R.astype(dtype), 0.3, 2, max_iter=2, **settings)
+    fit.predict([0], [0])
+A = fastemf.operators.Gaussian(60, (5, 4))
+fastemf.sense(A, np.arange(60.0), 0.3, 1, max_iter=2)
 """
 
 

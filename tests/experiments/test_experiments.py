@@ -54,6 +54,7 @@ QUICK = ["--repeats", "1", "--rank", "1", "--sweeps", "2"]
 # --- what is written ------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @unpublished
 def test_measured_data(rt_file, tmp_path, capsys):
     assert (
@@ -77,6 +78,7 @@ def test_measured_data(rt_file, tmp_path, capsys):
     assert str(tmp_path / "wsdream.html") in out
 
 
+@pytest.mark.thorough
 @unpublished
 def test_latencies(latencies, tmp_path):
     command = ["reproduce", "netlatency", "--data", str(latencies), "--out", str(tmp_path)]
@@ -90,6 +92,7 @@ def test_latencies(latencies, tmp_path):
     assert "residuals of the ω = 0.5 fit" in (tmp_path / "netlatency.html").read_text()
 
 
+@pytest.mark.thorough
 def test_synthetic(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     command = ["reproduce", "synthetic", "--out", str(tmp_path), "--size", "30", "--literal"]
@@ -192,6 +195,7 @@ def test_too_little_data(tmp_path, capsys):
 # --- what comes out -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 @unpublished
 def test_low_levels_win_in_low_bins_and_high_levels_in_high_ones(tmp_path):
@@ -217,6 +221,7 @@ def test_low_levels_win_in_low_bins_and_high_levels_in_high_ones(tmp_path):
             assert medians[labels[-1]] == sorted(medians[labels[-1]], reverse=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 def test_more_measurements_recover_more_and_faster():
     options = {"size": 10, "k": 1, "trials": 3, "omegas": (0.1, 0.5)}

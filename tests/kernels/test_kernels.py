@@ -85,6 +85,7 @@ def qp_cases(n):
         yield B, b, omega, ridge, v
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 def test_never_above_the_papers_qp():
     worst = -np.inf

@@ -26,6 +26,7 @@ def largest_rise(fit):
     return max(-record.relative_decrease for record in fit.history if record.accepted)
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 def test_intercepts_survive_factors_that_the_ridge_shrinks_to_nothing():
     # the constant column took its size from the factors and underflowed with them
@@ -81,6 +82,7 @@ def test_rank_deficient_data_without_a_ridge_do_not_explode(dtype):
     assert exploded <= 1
 
 
+@pytest.mark.thorough
 def test_overlapping_fits_leave_blas_as_it_was():
     # two overlapping limits restored each other's: one thread for the rest of the process
     def threads():
