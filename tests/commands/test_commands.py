@@ -22,6 +22,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 from pyarrow import parquet
+from strategies import sparse_array
 
 import fastemf
 from fastemf.cli import main
@@ -169,7 +170,7 @@ def test_a_fit_of_a_table_is_that_of_python(extension, quiet):
 
 @pytest.mark.parametrize("extension", [".mtx", ".npz"])
 def test_a_fit_of_a_matrix_is_that_of_python(extension, quiet):
-    R = sp.random_array((30, 8), density=0.6, rng=np.random.default_rng(0), format="csr")
+    R = sparse_array((30, 8), 0.6, "csr", np.random.default_rng(0))
     path = f"R{extension}"
     if extension == ".npz":
         sp.save_npz(path, R)

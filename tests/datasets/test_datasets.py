@@ -6,9 +6,9 @@ import zipfile
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import sparse_array
 
 from fastemf.datasets import load_netlatency, load_wsdream, make_latencies, split
 
@@ -223,7 +223,7 @@ def cells(R):
 @given(st.integers(0, 2**32), st.sampled_from(["cell", "row", "pair"]), st.floats(0.1, 0.7))
 def test_a_split_is_a_partition(seed, by, share):
     rng = np.random.default_rng(seed)
-    R = sp.random_array((9, 9), density=0.5, format="coo", rng=rng)
+    R = sparse_array((9, 9), 0.5, "coo", rng)
     train, test = split(R, share, by=by, random_state=seed)
     assert cells(train) | cells(test) == cells(R)
     assert not cells(train) & cells(test)
@@ -247,7 +247,7 @@ def test_numbers_of_cells():
 
 
 def test_same_seed_same_split_and_the_input_is_left_alone():
-    R = sp.random_array((20, 15), density=0.3, format="csr", rng=np.random.default_rng(0))
+    R = sparse_array((20, 15), 0.3, "csr", np.random.default_rng(0))
     before = R.copy()
     one, two, other = (split(R, 0.5, random_state=seed).train for seed in (3, 3, 4))
     assert cells(one) == cells(two) != cells(other)

@@ -12,6 +12,7 @@ import scipy.io
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import sparse_array
 
 import fastemf
 from fastemf.inputs import table_files
@@ -66,7 +67,7 @@ def test_open_files_and_standard_streams(monkeypatch, capsysbinary):
 @pytest.mark.parametrize("extension", [".mtx", ".mtx.gz", ".npz"])
 def test_sparse_matrices_come_back(extension, tmp_path):
     rng = np.random.default_rng(0)
-    R = sp.random_array((7, 5), density=0.5, rng=rng, format="coo")
+    R = sparse_array((7, 5), 0.5, "coo", rng)
     path = tmp_path / f"R{extension}"
     if extension == ".npz":
         sp.save_npz(path, R.tocsr())

@@ -210,6 +210,7 @@ def test_truncated_files_are_refused(good, model, tmp_path):
     gc.collect()  # a handle left open is a ResourceWarning, so an error
 
 
+@pytest.mark.thorough
 def test_a_flipped_bit_is_refused_or_harmless(good, model, tmp_path):
     content, path = good.read_bytes(), tmp_path / "flipped.npz"
     with zipfile.ZipFile(good) as archive:

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import sparse_array
 
 from fastemf.observations.memory import observe
 
@@ -182,7 +183,7 @@ def test_observations_keep_no_reference_to_triplets():
 
 @pytest.mark.parametrize("form", ["csr", "csc"])
 def test_a_compressed_matrix_lends_its_arrays_to_its_own_side(form):
-    R = sp.random_array((9, 7), density=0.4, format=form, rng=np.random.default_rng(0))
+    R = sparse_array((9, 7), 0.4, form, np.random.default_rng(0))
     observed = observe(R)
     own, other = observed.by_row, observed.by_col
     if form == "csc":
@@ -194,7 +195,7 @@ def test_a_compressed_matrix_lends_its_arrays_to_its_own_side(form):
 
 @pytest.mark.parametrize("form", ["csr", "csc"])
 def test_a_read_only_matrix_is_copied(form):
-    R = sp.random_array((9, 7), density=0.4, format=form, rng=np.random.default_rng(0))
+    R = sparse_array((9, 7), 0.4, form, np.random.default_rng(0))
     expected = observe(R.copy())
     for array in (R.data, R.indices, R.indptr):
         array.flags.writeable = False
