@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def decorated(tree):
                     yield node
 
 
+@cache
 def graph():
     """What each module imports; the package's own names are lazy and count for none."""
     return {name: set(imports(tree)) - {"__init__"} for name, tree in MODULES.items()}

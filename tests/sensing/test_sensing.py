@@ -336,12 +336,15 @@ def test_measure_includes_intercepts():
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("omega", [0.1, 0.25, 0.5, 0.9])
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(s, marks=pytest.mark.thorough) for s in range(1, 10))]
+)
 def test_noiseless_recovery_from_three_times_the_degrees_of_freedom(omega, seed):
     A, b, truth = problem(20, 20, 2, 3, seed)
     assert error(fastemf.sense(A, b, omega, 2), truth) < 1e-8
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 @pytest.mark.parametrize("omega", [0.1, 0.5])
 @pytest.mark.parametrize(
@@ -361,6 +364,7 @@ def test_noiseless_recovery_of_rectangles(kind, m, n, k):
         assert error(fastemf.sense(A, b, omega, k), truth) < 1e-8
 
 
+@pytest.mark.thorough
 @unsettled
 @pytest.mark.compiled
 @pytest.mark.parametrize(("omega", "expected"), [(0.5, 0.50), (0.25, 0.53), (0.1, 0.65)])
@@ -379,6 +383,7 @@ def test_error_factor_per_sweep(omega, expected):
     assert np.median(factors) == pytest.approx(expected, abs=0.08)
 
 
+@pytest.mark.thorough
 @unsettled
 @pytest.mark.compiled
 def test_a_low_level_sees_through_skewed_noise():
