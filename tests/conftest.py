@@ -1,21 +1,52 @@
+"""How the suite runs: how many examples it draws, and one process that compiles for all."""
+
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numba
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # workers share the cores: do not spin
 INTERPRETED = bool(numba.config.DISABLE_JIT)
+WARM = """
+import warnings
+import numpy as np, fastemf
+warnings.simplefilter("ignore")
+R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+for dtype in (np.float64, np.float32):
+    for settings in ({}, {"reg": 0}, {"reg": 0.1, "solver": "cg"}):
+        fit = fastemf.complete(R.astype(dtype), 0.3, 2, max_iter=2, **settings)
+    fit.predict([0], [0])
+A = fastemf.operators.Gaussian(60, (5, 4))
+fastemf.sense(A, np.arange(60.0), 0.3, 1, max_iter=2)
+"""
 
-settings.register_profile(
-    "fastemf",
-    deadline=None,
-    max_examples=15 if INTERPRETED else 60,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    derandomize=bool(os.environ.get("CI")),
-)
-settings.load_profile("fastemf")
+
+def pytest_configure(config):
+    # A selection without the thorough tests is for thinking: few examples do. Without the JIT
+    # no more are affordable.
+    thorough = "thorough" not in config.getoption("markexpr")
+    settings.register_profile(
+        "fastemf",
+        deadline=None,
+        max_examples=60 if thorough and not INTERPRETED else 15,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        derandomize=bool(os.environ.get("CI")),
+    )
+    settings.load_profile("fastemf")
+
+
+def pytest_sessionstart(session):
+    """Compile once, before xdist's workers would each compile the same for themselves."""
+    config = session.config
+    workers = config.getoption("tx", None) and not hasattr(config, "workerinput")
+    if workers and not INTERPRETED and not config.getoption("collectonly"):
+        subprocess.run([sys.executable, "-c", WARM], check=False)  # tests will say what is wrong
 
 
 def pytest_collection_modifyitems(items):
@@ -29,8 +60,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="session")
 def data_folder():
     """Folder of the real data sets, or a skip."""
-    from pathlib import Path
-
     folder = os.environ.get("FASTEMF_DATA")
     if not folder or not Path(folder).is_dir():
         pytest.skip("FASTEMF_DATA does not name a folder")

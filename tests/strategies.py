@@ -1,12 +1,20 @@
-"""What hypothesis draws: row problems and partly observed matrices, awkward ones included."""
+"""What tests draw: row problems and partly observed matrices, awkward ones included."""
 
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from hypothesis import strategies as st
 
 levels = st.sampled_from([0.001, 0.01, 0.1, 0.25, 1 / 3, 0.5, 0.75, 0.9, 0.99, 0.999])
 seeds = st.integers(0, 2**32 - 1)
+
+
+def sparse_array(shape, density, form, rng):
+    """Positive values in distinct cells. SciPy's own function changes from version to version."""
+    cells = rng.choice(shape[0] * shape[1], round(density * shape[0] * shape[1]), replace=False)
+    values = 1 - rng.random(cells.size)
+    return sp.coo_array((values, np.divmod(cells, shape[1])), shape=shape).asformat(form)
 
 
 @st.composite

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "fastemf"
+import fastemf
+
+PACKAGE = Path(fastemf.__file__).parent
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts): ast.parse(path.read_text())
     for path in PACKAGE.rglob("*.py")

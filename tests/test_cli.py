@@ -40,18 +40,20 @@ def test_user_errors_are_one_line_and_exit_code_two(arguments, message, capsys):
     assert "Traceback" not in err
 
 
+@pytest.mark.subprocess
 def test_version_and_module():
     done = subprocess.run(
-        [sys.executable, "-m", "fastemf", "--version"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "fastemf", "--version"], capture_output=True, text=True
     )
     assert done.stdout.strip() == f"fastemf {fastemf.__version__}"
 
 
+@pytest.mark.subprocess
 def test_help_does_not_load_numba():
     code = "import sys; sys.argv = ['fastemf', '--help']\n"
     code += "from fastemf.cli import main\ntry: main()\nexcept SystemExit: pass\n"
     code += "print('numba' in sys.modules, 'numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "False False"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
@@ -19,8 +20,12 @@ from fastemf.observations.memory import observe
 
 OMEGAS = (0.1, 0.5, 0.9)
 DATA = make_skewed(24, 18, rank=2, density=0.6, random_state=0).R.tocoo()
-FITTED = {on: complete_levels(DATA, OMEGAS, 2, intercepts=on) for on in (False, True)}
 CELLS = np.indices(DATA.shape)
+
+
+@cache
+def fitted(intercepts: bool) -> Levels:
+    return complete_levels(DATA, OMEGAS, 2, intercepts=intercepts)
 
 
 @pytest.fixture(params=[False, True], ids=["factors", "intercepts"])
@@ -41,7 +46,7 @@ def same(one: Levels, two: Levels) -> bool:
 @pytest.mark.compiled
 def test_every_level_is_a_minimum_of_its_own_objective(intercepts):
     # From a level's fit, further sweeps at its ridge find nothing: the start leaves no trace.
-    for fit in FITTED[intercepts].fits:
+    for fit in fitted(intercepts).fits:
         assert fit.converged
         again = complete(
             DATA, fit.omega, 2, intercepts=intercepts, init=fit, reg=fit.reg, tol=1e-9,
@@ -52,7 +57,7 @@ def test_every_level_is_a_minimum_of_its_own_objective(intercepts):
 
 @pytest.mark.compiled
 def test_no_level_ends_higher_than_one_started_anew(intercepts):
-    for fit in FITTED[intercepts].fits:
+    for fit in fitted(intercepts).fits:
         alone = complete(DATA, fit.omega, 2, intercepts=intercepts, reg=fit.reg, max_iter=300)
         assert fit.objective(DATA) <= (1 + 2e-3) * alone.objective(DATA)
 
@@ -60,7 +65,7 @@ def test_no_level_ends_higher_than_one_started_anew(intercepts):
 @pytest.mark.compiled
 def test_the_level_farthest_from_the_tail_is_the_fit_of_complete(intercepts):
     alone = complete(DATA, 0.1, 2, intercepts=intercepts)
-    np.testing.assert_array_equal(FITTED[intercepts].level(0.1).X, alone.X)
+    np.testing.assert_array_equal(fitted(intercepts).level(0.1).X, alone.X)
     mirrored = complete_levels(-DATA, OMEGAS, 2, intercepts=intercepts)
     alone = complete(-DATA, 0.9, 2, intercepts=intercepts)
     np.testing.assert_array_equal(mirrored.level(0.9).X, alone.X)
@@ -70,7 +75,7 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
     # reg="auto": λ = c RMS(r) / sqrt(1 − dof/p) 4ω(1 − ω), whatever the start's residuals were.
     m, n = DATA.shape
     dof = 2 * (m + n) - 4  # every row and column has two observations or more
-    for fit in FITTED[False].fits:
+    for fit in fitted(False).fits:
         r = DATA.data - fit.predict(DATA.row, DATA.col)
         noise = np.sqrt(np.mean(r**2) / (1 - dof / DATA.nnz))
         asked = NOISE_FACTOR * noise * 4 * fit.omega * (1 - fit.omega)
@@ -79,9 +84,9 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
 
 @pytest.mark.compiled
 def test_levels_may_come_in_any_order_and_form():
-    assert same(complete_levels(DATA, np.array([0.9, 0.1, 0.5]), 2), FITTED[False])
-    assert same(complete_levels(DATA, (w for w in OMEGAS), 2), FITTED[False])
-    assert FITTED[False].omegas == OMEGAS
+    assert same(complete_levels(DATA, np.array([0.9, 0.1, 0.5]), 2), fitted(False))
+    assert same(complete_levels(DATA, (w for w in OMEGAS), 2), fitted(False))
+    assert fitted(False).omegas == OMEGAS
 
 
 def test_noiseless_data_have_one_value_at_all_levels():
@@ -139,7 +144,7 @@ def test_the_data_are_read_once(monkeypatch):
 
 
 def test_the_level_is_the_last_axis(intercepts):
-    levels = FITTED[intercepts]
+    levels = fitted(intercepts)
     assert levels.predict(3, 7).shape == (3,)
     assert levels.predict([[3], [4]], [7, 8, 9]).shape == (2, 3, 3)
     assert levels.predict_block([3, 4]).shape == (2, 18, 3)
@@ -149,7 +154,7 @@ def test_the_level_is_the_last_axis(intercepts):
 
 
 def test_predictions_are_those_of_the_fits_sorted(intercepts):
-    levels = FITTED[intercepts]
+    levels = fitted(intercepts)
     one_by_one = np.stack([fit.predict(*CELLS) for fit in levels.fits], axis=-1)
     predicted = levels.predict(*CELLS)
     assert (np.diff(predicted, axis=-1) >= 0).all()
@@ -198,7 +203,7 @@ def test_sorting_is_never_worse(predicted, truth, observed):
 
 
 def test_spread_is_the_distance_of_two_levels(intercepts):
-    levels = FITTED[intercepts]
+    levels = fitted(intercepts)
     low, middle, high = np.moveaxis(levels.predict(*CELLS), -1, 0)
     spread = levels.spread(*CELLS)
     assert (spread >= 0).all()
@@ -229,7 +234,7 @@ def test_float32_stays():
 
 
 def test_one_level_of_several():
-    levels = FITTED[True]
+    levels = fitted(True)
     assert levels.level(0.9) is levels.fits[2]
     assert complete_levels(DATA, (0.3, 0.6), 1).level(0.1 + 0.2).omega == 0.3
     assert repr(levels).startswith(
@@ -290,7 +295,7 @@ def test_bad_levels(omegas, error, message):
 )
 def test_bad_questions(ask, message):
     with pytest.raises(ValueError, match=message):
-        ask(FITTED[False])
+        ask(fitted(False))
 
 
 # --- measured data -------------------------------------------------------------------------

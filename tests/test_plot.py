@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from functools import cache
 
 import numpy as np
 import pytest
@@ -15,14 +16,26 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 SAMPLE = np.random.default_rng(0).gamma(1.0, size=200)
-FIT = complete(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]) + 0.1, 0.3, 1, reg=0.1)
-FITTED = complete_levels(np.outer([1.0, 2, 4], [3.0, 1, 2]) + np.eye(3), (0.1, 0.5, 0.9), 1)
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+@cache
+def one_level():
+    return complete(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]) + 0.1, 0.3, 1, reg=0.1)
+
+
+@cache
+def three_levels():
+    return complete_levels(np.outer([1.0, 2, 4], [3.0, 1, 2]) + np.eye(3), (0.1, 0.5, 0.9), 1)
+
 
 PICTURES = {
     "loss": (lambda ax: plot.asymmetric_loss(LEVELS, ax=ax), "unit"),
-    "convergence": (lambda ax: plot.convergence(FIT, unit="ms", ax=ax), "ms squared"),
-    "several": (lambda ax: plot.convergence({"a": FIT, "b": FIT}, unit="s", ax=ax), "s squared"),
+    "convergence": (lambda ax: plot.convergence(one_level(), unit="ms", ax=ax), "ms squared"),
+    "several": (
+        lambda ax: plot.convergence(dict.fromkeys("ab", one_level()), unit="s", ax=ax),
+        "s squared",
+    ),
     "histogram": (lambda ax: plot.histogram(SAMPLE, label="time", unit="s", ax=ax), "time (s)"),
     "distribution": (
         lambda ax: plot.error_distribution(dict.fromkeys(LEVELS, SAMPLE), ax=ax), "no unit",
@@ -37,7 +50,7 @@ PICTURES = {
     "extreme levels": (
         lambda ax: plot.against_level({"a": [1, 2]}, [0.01, 0.99], label="x (s)", ax=ax), "x (s)",
     ),
-    "levels": (lambda ax: plot.levels(FITTED, 1, unit="ms", ax=ax), "fitted value (ms)"),
+    "levels": (lambda ax: plot.levels(three_levels(), 1, unit="ms", ax=ax), "fitted value (ms)"),
     "phase": (lambda ax: plot.phase_diagram(np.eye(2), [1, 2], [0.1, 0.5], ax=ax), "level ω"),
 }  # fmt: skip
 
@@ -75,10 +88,10 @@ def test_the_curves_are_the_data():
 
 
 def test_the_bands_are_the_levels_by_the_middle_one():
-    low, middle, high = FITTED.predict_block(1)[0].T
+    low, middle, high = three_levels().predict_block(1)[0].T
     order = np.argsort(middle)
     assert order.tolist() != [0, 1, 2]
-    ax = plot.levels(FITTED, 1, ax=Figure().subplots())
+    ax = plot.levels(three_levels(), 1, ax=Figure().subplots())
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), middle[order])
     corners = ax.collections[0].get_paths()[0].vertices
     at_first = corners[corners[:, 0] == 1][:, 1]

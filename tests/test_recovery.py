@@ -8,7 +8,7 @@ import pytest
 import fastemf
 from fastemf.loss import expectile, expectile_loss
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.thorough, pytest.mark.compiled]
 
 
 def noiseless(density, seed):

@@ -1,0 +1,8 @@
+"""Print the oldest versions that pyproject.toml allows: what the tests need, each >= as ==."""
+
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+for requirement in project["dependencies"] + project["optional-dependencies"]["test"]:
+    print(requirement.replace(">=", "=="))

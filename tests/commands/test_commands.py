@@ -1,0 +1,954 @@
+"""The commands: what a shell's user gives them, gets from them, and is told when it is wrong."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.io
+import scipy.sparse as sp
+from pyarrow import parquet
+from strategies import sparse_array
+
+import fastemf
+from fastemf.cli import main
+from fastemf.commands.info import render
+from fastemf.inputs import table_files
+from fastemf.support import whole_file
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+NAMES = {"rows": "client", "cols": "service", "values": "ms"}
+ALL_NAMED = ["--rows", "client", "--cols", "service", "--values", "ms"]
+SMALL = ["-k", "2", "--max-iter", "6"]
+FITTED = {"k": 2, "max_iter": 6, "intercepts": True}
+
+
+def log_columns(seed=0):
+    """Every client and service, then lines at random; values with a long right tail."""
+    rng = np.random.default_rng(seed)
+    i = np.concatenate([np.arange(30), rng.integers(30, size=120)])
+    j = np.concatenate([np.arange(30) % 8, rng.integers(8, size=120)])
+    ms = rng.gamma(2, 20, 30)[i] + rng.gamma(2, 20, 8)[j] * rng.lognormal(0, 1, 150)
+    clients = np.array([f"eu-{n}" for n in range(30)])[i]
+    services = np.array([f"srv{n}" for n in range(8)])[j]
+    return {"client": clients, "service": services, "ms": ms}
+
+
+LOG = log_columns()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """Commands run in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def log():
+    table_files.write_table("log.csv", LOG)
+    return "log.csv"
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """A folder with models of the log, of one level and of two, by the commands."""
+    folder = tmp_path_factory.mktemp("made")
+    log, model, levels = (str(folder / name) for name in ("log.csv", "model.npz", "levels.npz"))
+    table_files.write_table(log, LOG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(["fit", log, *SMALL, "-o", model]) == 0
+        assert main(["levels", log, *SMALL, "--omegas", "0.1", "0.9", "-o", levels]) == 0
+    return folder
+
+
+@pytest.fixture
+def model(log, made):
+    return shutil.copy(made / "model.npz", "model.npz")
+
+
+@pytest.fixture
+def levels_model(log, made):
+    return shutil.copy(made / "levels.npz", "levels.npz")
+
+
+@pytest.fixture
+def quiet(capsys):
+    """Run a command that must succeed; returns what it printed."""
+
+    def run(*argv):
+        capsys.readouterr()
+        assert main(list(map(str, argv))) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """Run a command that must fail as bad input does; returns its message."""
+
+    def run(*argv):
+        capsys.readouterr()
+        before = {path: path.stat().st_mtime_ns for path in Path().iterdir()}
+        assert main(list(map(str, argv))) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("fastemf: ")
+        assert err.count("\n") == 1
+        assert "Traceback" not in err
+        assert before == {path: path.stat().st_mtime_ns for path in Path().iterdir()}
+        return err.removeprefix("fastemf: ").rstrip("\n")
+
+    return run
+
+
+def by_api(R="log.csv", omega=0.5, **options):
+    names = {} if str(R).endswith((".mtx", ".npz")) else NAMES
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fastemf.complete(R, omega, **names, **FITTED | options)
+
+
+def parsed(text):
+    """Columns of CSV text by name, all as strings."""
+    header, *lines = csv.reader(io.StringIO(text))
+    return {name: [line[at] for line in lines] for at, name in enumerate(header)}
+
+
+def same_fit(path, fit):
+    found = fastemf.load(path)
+    for name in ("X", "Y", "row_intercepts", "col_intercepts"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(fit, name))
+    assert (found.omega, found.mu, found.reg) == (fit.omega, fit.mu, fit.reg)
+    assert found.row_labels == fit.row_labels
+    assert found.col_labels == fit.col_labels
+
+
+def in_a_process(*argv, code="", **options):
+    """The command in a process of its own; Python's `code` goes first."""
+    text = f"import sys\n{code}\nfrom fastemf.cli import main\nsys.exit(main())"
+    return [sys.executable, "-c", text, *map(str, argv)], {
+        "env": os.environ | {"PYTHONPATH": str(Path(fastemf.__file__).parent.parent)},
+        "stderr": subprocess.PIPE, "text": True, **options,
+    }  # fmt: skip
+
+
+def finished(*argv, **options):
+    command, options = in_a_process(*argv, **options)
+    return subprocess.run(command, check=False, **options)
+
+
+# --- fit -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extension", [".csv", ".tsv", ".parquet"])
+def test_a_fit_of_a_table_is_that_of_python(extension, quiet):
+    table_files.write_table(f"log{extension}", LOG)
+    out = quiet("fit", f"log{extension}", *SMALL, "--omega", "0.9", "-o", "model.npz")
+    same_fit("model.npz", by_api(f"log{extension}", 0.9))
+    assert "30 rows × 8 columns, rank 2, float64" in out
+    assert "client: eu-0, eu-1, eu-2, …" in out
+    assert "omega = 0.9: values above the fit weigh 0.9, below 0.1" in out
+
+
+@pytest.mark.parametrize("extension", [".mtx", ".npz"])
+def test_a_fit_of_a_matrix_is_that_of_python(extension, quiet):
+    R = sparse_array((30, 8), 0.6, "csr", np.random.default_rng(0))
+    path = f"R{extension}"
+    if extension == ".npz":
+        sp.save_npz(path, R)
+    else:
+        scipy.io.mmwrite(path, R)
+    assert "by position, from 0" in quiet("fit", path, *SMALL, "-o", "model.npz")
+    same_fit("model.npz", by_api(path))
+    chosen = ["--ks", "1", "--regs", "auto", "--folds", "2", "--max-iter", "2"]
+    assert quiet("select", path, *chosen).endswith("chosen\n")
+    fit = fastemf.load("model.npz")
+    Path("pairs.csv").write_text("a,b\n3,1\n29,7\n")
+    found = parsed(quiet("predict", "model.npz", "pairs.csv"))
+    assert list(map(float, found["prediction"])) == fit.predict([3, 29], [1, 7]).tolist()
+    ranked = parsed(quiet("rank", "model.npz", "3", "-n", "2", "--seen", path))
+    expected = fit.rank([3], 2, order="smallest", seen=path)
+    assert list(map(int, ranked["col"])) == expected.cols[0].tolist()
+    assert ranked["row"] == ["3", "3"]
+
+
+def test_columns_are_found_by_name_in_any_order(quiet):
+    shuffled = {"note": ["x"] * 150, "ms": LOG["ms"], "service": LOG["service"]}
+    table_files.write_table("shuffled.csv", shuffled | {"client": LOG["client"]})
+    table_files.write_table("log.csv", LOG)
+    quiet("fit", "shuffled.csv", *ALL_NAMED, *SMALL, "-o", "model.npz")
+    same_fit("model.npz", by_api())
+
+
+def test_standard_input_is_a_table(log, quiet, monkeypatch):
+    def standard_input(path):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(Path(path).read_bytes())))
+
+    standard_input(log)
+    quiet("fit", "-", *SMALL, "-o", "model.npz")
+    same_fit("model.npz", by_api())
+    standard_input(log)
+    assert quiet("predict", "model.npz", "-") == quiet("predict", "model.npz", log)
+    standard_input(log)
+    seen = quiet("rank", "model.npz", "eu-3", "--seen", "-")
+    assert seen == quiet("rank", "model.npz", "eu-3", "--seen", log)
+    assert seen != quiet("rank", "model.npz", "eu-3")
+
+
+def test_intercepts_are_on_unless_told(log, quiet):
+    with_them = json.loads(quiet("fit", log, *SMALL, "--json", "-o", "with.npz"))
+    out = quiet("fit", log, *SMALL, "--no-intercepts", "-o", "without.npz")
+    assert with_them["intercepts"] is True
+    assert fastemf.load("with.npz").row_intercepts is not None
+    assert re.search(r"predicts +X Yᵀ,", out)
+    same_fit("without.npz", by_api(intercepts=False))
+
+
+def test_options_reach_the_fit(log, quiet):
+    quiet("fit", log, *SMALL, "--reg", "0.5", "--tol", "0.5", "--seed", "3", "--jobs", "1",
+          "-o", "model.npz")  # fmt: skip
+    same_fit("model.npz", by_api(reg=0.5, tol=0.5, random_state=3))
+
+
+def test_validation_stops_a_fit(log, quiet):
+    quiet("fit", log, "-k", "2", "--validation", "0.3", "-o", "model.npz")
+    same_fit("model.npz", by_api(validation=0.3, max_iter=100))
+    assert not np.isnan(fastemf.load("model.npz").history[-1].validation_loss)
+
+
+def test_weights_are_a_column(quiet):
+    weighted = LOG | {"calls": np.arange(1, 151)}
+    table_files.write_table("log.csv", weighted)
+    quiet("fit", "log.csv", *ALL_NAMED, "--weights", "calls", *SMALL, "-o", "model.npz")
+    same_fit("model.npz", by_api(weights="calls"))
+    # The three columns beside the weights need no names.
+    quiet("fit", "log.csv", "--weights", "calls", *SMALL, "-o", "same.npz")
+    same_fit("same.npz", fastemf.load("model.npz"))
+
+
+def test_coverage_in_place_of_a_level(quiet):
+    i, j = (index.ravel() for index in np.indices((30, 8)))
+    ms = np.random.default_rng(0).lognormal(3, 1, 240)
+    log = "full.csv"
+    table_files.write_table(log, {"client": i, "service": j, "ms": ms})
+    facts = json.loads(quiet("fit", log, *SMALL, "--coverage", "0.5", "--json", "-o", "model.npz"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = fastemf.level_for_coverage(log, 0.5, **NAMES, **FITTED)
+    same_fit("model.npz", found.fit)
+    assert facts["coverage"] == found.coverage
+    assert facts["coverage_error"] == found.standard_error
+    assert facts["shift"] == found.shift
+    text = quiet("fit", log, *SMALL, "--coverage", "0.5", "--force", "-o", "model.npz")
+    assert f"{found.coverage:.3f} ± {found.standard_error:.3f} of held-out values below" in text
+    assert "added to mu" not in text
+    assert "with 7 added to mu" in render(facts | {"shift": 7.0})
+
+
+# --- predict -------------------------------------------------------------------------------
+
+
+def test_predictions_are_those_of_python_to_the_bit(model, quiet):
+    fit = fastemf.load(model)
+    expected = fit.predict(LOG["client"], LOG["service"])
+    found = parsed(quiet("predict", model, "log.csv"))
+    assert found["client"] == LOG["client"].tolist()
+    assert found["service"] == LOG["service"].tolist()
+    np.testing.assert_array_equal(np.array(found["prediction"], float), expected)
+    assert quiet("predict", model, "log.csv", "-o", "-") == quiet("predict", model, "log.csv")
+    for extension, delimiter in ((".csv", ","), (".tsv", "\t")):
+        assert quiet("predict", model, "log.csv", "-o", f"out{extension}") == ""
+        lines = list(
+            csv.reader(Path(f"out{extension}").read_text().splitlines(), delimiter=delimiter)
+        )
+        assert [float(line[2]) for line in lines[1:]] == expected.tolist()
+    lines = json.loads(quiet("predict", model, "log.csv", "--json"))
+    assert [line["prediction"] for line in lines] == expected.tolist()
+    assert lines[3] == {"client": "eu-3", "service": "srv3", "prediction": expected[3]}
+    quiet("predict", model, "log.csv", "--json", "-o", "out.json")
+    assert json.loads(Path("out.json").read_text()) == lines
+
+
+def test_single_precision_stays_single(quiet):
+    table = pa.table(LOG | {"ms": LOG["ms"].astype(np.float32)})
+    parquet.write_table(table, "log.parquet")
+    assert "float32" in quiet("fit", "log.parquet", *SMALL, "-o", "model.npz")
+    quiet("predict", "model.npz", "log.parquet", "-o", "out.parquet")
+    found = parquet.read_table("out.parquet").column("prediction").to_numpy()
+    expected = fastemf.load("model.npz").predict(table)
+    assert found.dtype == expected.dtype == np.float32
+    np.testing.assert_array_equal(found, expected)
+    as_text = np.array(parsed(quiet("predict", "model.npz", "log.parquet"))["prediction"], "f4")
+    np.testing.assert_array_equal(as_text, expected)
+
+
+def test_several_levels_are_several_columns(levels_model, quiet):
+    expected = fastemf.load(levels_model).predict(LOG["client"], LOG["service"])
+    found = parsed(quiet("predict", levels_model, "log.csv"))
+    assert list(found) == ["client", "service", "omega=0.1", "omega=0.9"]
+    for at, name in enumerate(("omega=0.1", "omega=0.9")):
+        np.testing.assert_array_equal(np.array(found[name], float), expected[:, at])
+
+
+@pytest.mark.parametrize(
+    ("told", "clip"),
+    [
+        (["60", "none"], (60, None)),
+        (["none", "60"], (None, 60)),
+        (["50", "60"], (50, 60)),
+        (["0", "inf"], (0, None)),
+    ],
+)
+def test_clip(told, clip, model, quiet):
+    found = parsed(quiet("predict", model, "log.csv", "--clip", *told))["prediction"]
+    expected = fastemf.load(model).predict(LOG["client"], LOG["service"], clip=clip)
+    np.testing.assert_array_equal(np.array(found, float), expected)
+
+
+def test_columns_of_pairs(model, quiet, refused):
+    expected = quiet("predict", model, "log.csv").splitlines()[1:]
+    renamed = {"who": LOG["client"], "what": LOG["service"]}
+    table_files.write_table("two.csv", renamed)  # the only two there are
+    table_files.write_table("three.csv", {"ms": LOG["ms"], **renamed})
+    assert quiet("predict", model, "two.csv").splitlines()[1:] == expected
+    found = quiet("predict", model, "three.csv", "--rows", "who", "--cols", "what")
+    assert found.splitlines() == ['"who","what","prediction"', *expected]
+    message = refused("predict", model, "three.csv")
+    assert message == "three.csv: there is no column 'client'; there are ms, who, what"
+
+
+def test_a_column_of_the_users_keeps_its_name(quiet):
+    renamed = {"prediction": LOG["client"], "place": LOG["service"], "ms": LOG["ms"]}
+    table_files.write_table("log.csv", renamed)
+    quiet("fit", "log.csv", *SMALL, "-o", "model.npz")
+    found = parsed(quiet("predict", "model.npz", "log.csv"))
+    assert list(found) == ["prediction", "place", "prediction_"]
+    assert found["prediction"] == LOG["client"].tolist()
+    found = parsed(quiet("rank", "model.npz", "eu-1", "-n", "1"))
+    assert list(found) == ["prediction", "place_", "place", "prediction_"]
+    assert found["place_"] == ["1"]
+
+
+def test_unknown_labels(model, quiet, refused):
+    Path("pairs.csv").write_text("client,service\neu-1,srv1\nmars,srv1\neu-1,srv99\n")
+    message = refused("predict", model, "pairs.csv")
+    assert message == "unknown labels: 1 in rows ('mars') and 1 in cols ('srv99')"
+    found = parsed(quiet("predict", model, "pairs.csv", "--unknown", "nan"))["prediction"]
+    assert [text == "nan" for text in found] == [False, True, True]
+    lines = json.loads(quiet("predict", model, "pairs.csv", "--unknown", "nan", "--json"))
+    assert [line["prediction"] is None for line in lines] == [False, True, True]
+    assert refused("rank", model, "mars") == "unknown labels: 1 in rows ('mars')"
+
+
+# --- labels --------------------------------------------------------------------------------
+
+
+def fitted_with(clients, quiet, extension=".csv"):
+    """A model of a log with other clients, of which there are three; returns it."""
+    i = np.arange(24) % 3
+    table = pa.table({"client": pa.array(clients).take(i), "service": np.arange(24) // 3,
+                      "ms": np.random.default_rng(0).gamma(2, 20, 24)})  # fmt: skip
+    table_files.write_table(
+        f"log{extension}", dict(zip(table.column_names, table.columns, strict=True))
+    )
+    quiet("fit", f"log{extension}", "-k", "1", "-o", "model.npz", "--force")
+    return fastemf.load("model.npz")
+
+
+def asked(clients):
+    Path("pairs.csv").write_text("client,service\n" + "".join(f"{c},5\n" for c in clients))
+    return "pairs.csv"
+
+
+def test_integer_labels(quiet, refused):
+    fit = fitted_with([7, -12, 30], quiet)
+    assert fit.row_labels.kind == "int64"
+    found = parsed(quiet("predict", "model.npz", asked(["-12", "30"])))
+    assert found["client"] == ["-12", "30"]
+    assert list(map(float, found["prediction"])) == fit.predict([-12, 30], 5).tolist()
+    # One client that is no integer makes the column of the file strings.
+    pairs = asked(["30", "x", "007", "99", str(2**70)])
+    found = parsed(quiet("predict", "model.npz", pairs, "--unknown", "nan"))["prediction"]
+    assert found == [repr(float(fit.predict(30, 5))), *["nan"] * 4]
+    message = refused("predict", "model.npz", pairs)
+    assert message == f"unknown labels: 4 in rows ('x', '007', '99', '{2**70}')"
+    assert parsed(quiet("rank", "model.npz", "-12", "-n", "1"))["client"] == ["-12"]
+    assert refused("rank", "model.npz", "007") == "unknown labels: 1 in row ('007')"
+
+
+def test_unsigned_labels(quiet):
+    large = 2**64 - 1
+    fit = fitted_with(pa.array([1, large, 2], pa.uint64()), quiet, ".parquet")
+    assert fit.row_labels.kind == "uint64"
+    found = parsed(quiet("predict", "model.npz", asked([large, 1])))["prediction"]
+    assert list(map(float, found)) == [float(fit.predict(c, 5)) for c in (large, 1)]
+    assert parsed(quiet("rank", "model.npz", large, "-n", "1"))["client"] == [str(large)]
+
+
+def test_strings_that_look_like_integers(quiet):
+    fit = fitted_with(["007", "12", "x"], quiet)
+    assert fit.row_labels.kind == "str"
+    for clients in (["12", "12"], ["007", "12"]):
+        found = parsed(quiet("predict", "model.npz", asked(clients)))
+        assert found["client"] == clients
+        assert list(map(float, found["prediction"])) == fit.predict(clients, 5).tolist()
+    assert parsed(quiet("rank", "model.npz", "007", "12", "-n", "1"))["client"] == ["007", "12"]
+
+
+DAYS = [datetime.date(2024, 1, day) for day in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("ns")])
+def test_dates(kind, quiet, refused):
+    fit = fitted_with(pa.array(DAYS).cast(kind), quiet, ".parquet")
+    assert fit.row_labels.kind.startswith("datetime64")
+    expected = fit.predict(np.array(DAYS[1:], "datetime64[D]"), 5).tolist()
+    from_file = parsed(quiet("predict", "model.npz", "log.parquet"))
+    assert float(from_file["prediction"][16]) == expected[0]  # the second day, service 5
+    pairs = asked(DAYS[1:])
+    assert list(map(float, parsed(quiet("predict", "model.npz", pairs))["prediction"])) == expected
+    # What is written is read again.
+    found = parsed(quiet("predict", "model.npz", asked(from_file["client"][1:3])))
+    assert list(map(float, found["prediction"])) == expected
+    ranked = json.loads(quiet("rank", "model.npz", "2024-01-02", "-n", "1", "--json"))
+    assert ranked[0]["client"].startswith("2024-01-02")
+    bad = asked(["2024-01-02", "today", "2024", "2024-01-02T10:00", "2024-13-01"])
+    found = parsed(quiet("predict", "model.npz", bad, "--unknown", "nan"))["prediction"]
+    assert found == [repr(expected[0]), *["nan"] * 4]
+    assert "('today', '2024', '2024-01-02T10:00', '2024-13-01')" in refused(
+        "predict", "model.npz", bad
+    )
+    assert "1 in rows ('2024')" in refused("predict", "model.npz", asked(["2024"]))
+
+
+def test_dates_of_a_table_find_strings_of_a_text(quiet):
+    fit = fitted_with(list(map(str, DAYS)), quiet)
+    assert fit.row_labels.kind == "str"
+    table_files.write_table("pairs.parquet", {"client": pa.array(DAYS), "service": [5, 5, 5]})
+    found = parsed(quiet("predict", "model.npz", "pairs.parquet"))["prediction"]
+    assert list(map(float, found)) == fit.predict(list(map(str, DAYS)), 5).tolist()
+
+
+def test_text_of_spreadsheets(quiet):
+    table_files.write_table("log.csv", LOG)
+    text = Path("log.csv").read_bytes().replace(b"eu-1,", b"Z\xc3\xbcrich,")
+    Path("log.csv").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    quiet("fit", "log.csv", *ALL_NAMED, *SMALL, "-o", "model.npz")
+    assert fastemf.load("model.npz").shape == (30, 8)
+
+
+# --- rank ----------------------------------------------------------------------------------
+
+
+def test_rankings_are_those_of_python(model, quiet):
+    fit = fastemf.load(model)
+    best = fit.rank(["eu-3", "eu-7"], 2, order="smallest")
+    found = parsed(quiet("rank", model, "eu-3", "eu-7", "-n", "2"))
+    assert found["client"] == ["eu-3", "eu-3", "eu-7", "eu-7"]
+    assert found["place"] == ["1", "2", "1", "2"]
+    assert found["service"] == best.cols.ravel().tolist()
+    assert list(map(float, found["prediction"])) == best.values.ravel().tolist()
+    every = parsed(quiet("rank", model, "--order", "largest", "-n", "100"))
+    best = fit.rank(None, 8, order="largest")
+    assert every["service"] == best.cols.ravel().tolist()
+    assert every["client"] == np.repeat(fit.row_labels.values, 8).tolist()
+
+
+def test_rows_may_follow_options(model, quiet):
+    expected = quiet("rank", model, "eu-3", "eu-7", "-n", "2")
+    assert quiet("rank", model, "-n", "2", "eu-3", "eu-7") == expected
+    assert quiet("rank", model, "eu-3", "-n", "2", "eu-7") == expected
+    assert quiet("rank", "-n", "2", model, "eu-3", "eu-7") == expected
+
+
+def test_ranking_without_what_was_seen(model, quiet):
+    fit = fastemf.load(model)
+    best = fit.rank(None, 3, order="smallest", seen=pa.table(LOG))
+    expected = [label for label in best.cols.ravel().tolist() if label is not None]
+    pairs = {"client": LOG["client"], "service": LOG["service"]}
+    table_files.write_table("pairs.csv", pairs)  # values are not needed
+    renamed = {"a": LOG["service"], "b": LOG["client"], "c": LOG["ms"], "d": LOG["ms"]}
+    table_files.write_table("renamed.csv", renamed)
+    for seen in (["log.csv"], ["pairs.csv"], ["renamed.csv", "--rows", "b", "--cols", "a"]):
+        found = parsed(quiet("rank", model, "-n", "3", "--seen", *seen))
+        assert found["service"] == expected
+
+
+def test_ranking_by_one_of_several_levels(levels_model, quiet, refused):
+    best = fastemf.load(levels_model).level(0.9).rank(["eu-3"], 3, order="smallest")
+    found = parsed(quiet("rank", levels_model, "eu-3", "-n", "3", "--level", "0.9"))
+    assert found["service"] == best.cols[0].tolist()
+    message = refused("rank", levels_model, "eu-3")
+    assert message == "levels.npz has several levels (0.1, 0.9): choose one with --level"
+    message = refused("rank", levels_model, "eu-3", "--level", "0.3")
+    assert "must be one of the levels fitted, 0.1, 0.9, got 0.3" in message
+
+
+# --- levels, select, info, demo ------------------------------------------------------------
+
+
+def test_levels_are_those_of_python(levels_model, quiet):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = fastemf.complete_levels("log.csv", (0.1, 0.9), **NAMES, **FITTED)
+    found = fastemf.load(levels_model)
+    for ours, theirs in zip(found.fits, expected.fits, strict=True):
+        np.testing.assert_array_equal(ours.X, theirs.X)
+    facts = json.loads(quiet("info", levels_model, "--json"))
+    assert [level["omega"] for level in facts["levels"]] == [0.1, 0.9]
+
+
+def test_select_is_that_of_python(log, quiet):
+    grid = ["--ks", "1", "2", "--regs", "auto", "0.1", "--folds", "2", "--max-iter", "2"]
+    text = quiet("select", log, *grid, "-o", "best.npz", "--plot", "picture.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = fastemf.select(
+            log, 0.5, [1, 2], ["auto", 0.1], 2, **NAMES, intercepts=True, max_iter=2
+        )
+    assert text == f"{expected}\n"
+    same_fit("best.npz", expected.fit)
+    assert Path("picture.png").read_bytes()[:4] == b"\x89PNG"
+    facts = json.loads(quiet("select", log, *grid, "--json"))
+    assert [line["loss"] for line in facts["table"]] == [line.loss for line in expected.table]
+    assert facts["best"]["k"] == expected.best.k
+    assert facts["best"]["reg"] == expected.best.reg
+
+
+def test_pictures_are_checked_before_the_work(log, refused, monkeypatch):
+    assert "--plot must end in .png, .svg or .pdf, got a.npz" in refused(
+        "select", log, "--plot", "a.npz"
+    )
+    Path("there.png").write_bytes(b"old")
+    assert "--plot there.png exists" in refused("select", log, "--plot", "there.png")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "fastemf[plot]" in refused("select", log, "--plot", "new.png")
+
+
+def test_json_has_the_facts_of_the_text(log, quiet):
+    fitted = quiet("fit", log, *SMALL, "-o", "model.npz")
+    facts = json.loads(quiet("info", "model.npz", "--json"))
+    assert quiet("info", "model.npz") == fitted == render(facts) + "\n"
+    fit = fastemf.load("model.npz")
+    assert facts["model"] == "model.npz"
+    assert facts["shape"] == [30, 8]
+    assert facts["rows"] == {"name": "client", "first": ["eu-0", "eu-1", "eu-2"]}
+    assert facts["rank"] == 2
+    assert facts["levels"][0]["omega"] == fit.omega
+    assert facts["levels"][0]["mu"] == fit.mu
+    assert facts["levels"][0]["reg"] == fit.reg
+    assert facts["levels"][0]["sweeps"] == fit.n_iter
+    assert facts["levels"][0]["objective"] == fit.history[-1].objective
+    assert json.loads(quiet("fit", log, *SMALL, "-o", "model.npz", "--force", "--json")) == facts
+
+
+def test_info_shows_no_more_labels_than_there_are(quiet):
+    fitted_with([7, 8, 9], quiet)
+    out = quiet("info", "model.npz")
+    assert re.search(r"rows +client: 7, 8, 9\n", out)
+    assert re.search(r"cols +service: 0, 1, 2, …\n", out)
+
+
+def test_example_data(quiet, refused):
+    assert quiet("demo", "--out", "log.csv") == ""
+    found = parsed(Path("log.csv").read_text())
+    expected = fastemf.datasets.make_latencies(random_state=0)
+    assert found["client"] == expected.client.tolist()
+    assert list(map(float, found["ms"])) == expected.ms.tolist()
+    assert "exists; --force replaces it" in refused("demo", "--out", "log.csv")
+    quiet("demo", "--out", "log.csv", "--force", "--seed", "1")
+    assert parsed(Path("log.csv").read_text())["client"] != found["client"]
+    assert parsed(quiet("demo", "--out", "-"))["client"] == found["client"]
+
+
+# --- what is wrong is said in one line -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        (
+            "client,service,ms,note\na,b,1,x\n", [],
+            "name the columns of bad.csv with --rows, --cols, --values; "
+            "there are client, service, ms, note",
+        ),
+        (
+            "client,service,ms\na,b,1\n", ["--rows", "client"],
+            "name the columns of bad.csv with --cols, --values; there are client, service, ms",
+        ),
+        (
+            "client,service,time\na,b,1\n", ALL_NAMED,
+            "bad.csv has no column 'ms'; it has 'client', 'service', 'time'",
+        ),
+        ("client,service,ms\n", [], "bad.csv: expected lines after the header, got none"),
+        ("", [], "bad.csv: expected a table: it is empty"),
+        (
+            "client,service,ms\na,b,1\n\na,c,fast\n", [],
+            "column 'ms' must hold numbers, got 'fast' at line 4 of bad.csv",
+        ),
+        (
+            "client,service,ms\na,b,1\na,,2\n", [],
+            "column 'service' must have no nulls, got 1 null, first at line 3 of bad.csv",
+        ),
+        ("client,service,ms\na,b,1\na,c\n", [], "bad.csv: expected a table:"),
+        ("client,service,ms\na,b,1\na,c,inf\n", [], "line 3 of bad.csv"),
+        ("client;service;ms\na;b;1\n", [], "there are client;service;ms"),
+    ],
+)  # fmt: skip
+def test_bad_tables(text, options, message, refused):
+    Path("bad.csv").write_text(text)
+    assert message in refused("fit", "bad.csv", "-k", "1", *options, "-o", "model.npz")
+
+
+def test_bytes_that_are_no_text(refused):
+    Path("bad.csv").write_bytes("client,service,ms\nZürich,b,1\n".encode("latin-1"))
+    assert "bad.csv: expected a table:" in refused("fit", "bad.csv", "-k", "1", "-o", "model.npz")
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.5, 2.5]), "column 'client' must hold integers, strings or dates as labels"),
+        (pa.array([[1], [2]]), "column 'client' must hold integers, strings or dates as labels"),
+        (pa.array([True, False]), "column 'client' must hold integers, strings or dates"),
+        (pa.array(["a", None]), "column 'client' must have no nulls"),
+    ],
+)
+def test_labels_of_other_types(column, message, refused, model):
+    parquet.write_table(
+        pa.table({"client": column, "service": ["a", "b"], "ms": [1, 2]}), "t.parquet"
+    )
+    assert message in refused("fit", "t.parquet", "-k", "1", "-o", "new.npz")
+    table = pa.table({"client": column, "service": ["srv1", "srv2"]})
+    parquet.write_table(table, "pairs.parquet")
+    assert "rows must" in refused("predict", model, "pairs.parquet")
+
+
+def test_mixed_labels_are_text(quiet):
+    """CSV has no types: a column with one that is no integer is a column of strings."""
+    fit = fitted_with(["1", "2", "x"], quiet)
+    assert fit.row_labels.values.tolist() == ["1", "2", "x"]
+
+
+def newer(path):
+    arrays = dict(np.load(path))
+    header = json.loads(arrays["header"].tobytes()) | {"version": 99}
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez("newer.npz", **arrays)
+
+
+def test_bad_models(model, refused):
+    Path("text.npz").write_text("not a model")
+    np.savez("foreign.npz", a=np.ones(3))
+    Path("half.npz").write_bytes(Path(model).read_bytes()[:500])
+    newer(model)
+    for command in (["info"], ["predict"], ["rank"]):
+        rest = ["log.csv"] if command == ["predict"] else []
+        for name, message in [
+            ("text.npz", "text.npz is not a valid fastemf model: truncated, damaged, or another"),
+            ("foreign.npz", "foreign.npz is not a valid fastemf model"),
+            ("half.npz", "half.npz is not a valid fastemf model"),
+            ("newer.npz", "format version 99, while this fastemf reads 1 to 2; upgrade fastemf"),
+            ("none.npz", "none.npz: No such file or directory"),
+            (".", ".: Is a directory"),
+        ]:
+            assert message in refused(*command, name, *rest)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["fit", "log.csv", "--omega", "2"], "omega must lie strictly between 0 and 1"),
+        (["fit", "log.csv", "-k", "0"], "k must be at least 1, got 0"),
+        (["fit", "log.csv", "-k", "9"], "k must be at most min(rows, columns) = 8"),
+        (["fit", "log.csv", "--reg", "weak"], "reg must be"),
+        (["fit", "log.csv", "--reg", "-1"], "reg must be"),
+        (["fit", "log.csv", "--max-iter", "0"], "max_iter must be at least 1, got 0"),
+        (["fit", "log.csv", "--jobs", "0"], "n_jobs must not be 0"),
+        (["fit", "log.csv", "--seed", "-1"], "random_state"),
+        (["fit", "log.csv", "--tol", "nan"], "tol must be"),
+        (["fit", "log.csv", "--validation", "2"], "validation must be a share in (0, 1)"),
+        (
+            ["fit", "log.csv", "--coverage", "1"],
+            "coverage must be a share strictly between 0 and 1",
+        ),
+        (["fit", "log.csv", "--coverage", "0.99"], "at least 20 are needed to measure it"),
+        (["fit", "log.csv", "--coverage", "0.5", "--validation", "0.1"], "give one of them"),
+        (["fit", "nothing.csv"], "nothing.csv: no such file"),
+        (["fit", "log.txt"], "log.txt: no such file"),
+        (["levels", "log.csv", "--omegas", "0.5"], "omegas must"),
+        (["levels", "log.csv", "--omegas", "0.5", "0.5"], "omegas must"),
+        (["select", "log.csv", "--folds", "1"], "folds must be at least 2, got 1"),
+        (["select", "log.csv", "--ks", "0"], "ks must be at least 1, got 0"),
+    ],
+)
+def test_bad_values_of_options(argv, message, log, refused):
+    assert message in refused(*argv, "-o", "new.npz")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["predict", "log.csv", "--clip", "3", "1"], "clip must"),
+        (["predict", "log.csv", "--clip", "nan", "1"], "clip[0] must be finite"),
+        (["rank", "eu-1", "-n", "0"], "n must be at least 1, got 0"),
+        (["rank", "eu-1", "--level", "0.5"], "--level is for models of several levels"),
+        (["predict", "model.npz"], "is a matrix; pairs are a table with two columns"),
+        (["predict", "log.csv", "-o", "out.txt"], "out.txt: the name must end in .csv, .tsv,"),
+        (["predict", "log.csv", "--json", "-o", "out.csv"], "--out must end in .json with --json"),
+    ],
+)
+def test_bad_questions(argv, message, model, refused):
+    command, *rest = argv
+    assert message in refused(command, model, *rest)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["fit"],
+        ["fit", "log.csv"],
+        ["guess"],
+        ["fit", "log.csv", "-o", "m.npz", "--omega", "high"],
+        ["fit", "log.csv", "-o", "m.npz", "--omega", "0.9", "--coverage", "0.9"],
+        ["predict", "m.npz", "log.csv", "--clip", "0", "x"],
+        ["rank", "m.npz", "--order", "best"],
+        ["rank", "m.npz", "eu-1", "--what"],
+        ["info", "m.npz", "other.npz"],
+    ],
+)
+def test_what_cannot_be_parsed(argv, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.search("^fastemf.*: error: ", err, re.MULTILINE)
+
+
+# --- where results go ----------------------------------------------------------------------
+
+
+def outputs():
+    return [
+        (["fit", "log.csv", *SMALL], "out.npz"),
+        (["levels", "log.csv", *SMALL], "out.npz"),
+        (
+            ["select", "log.csv", "--ks=1", "--regs=auto", "--folds=2", "--max-iter=2"],
+            "out.npz",
+        ),
+        (["predict", "model.npz", "log.csv"], "out.csv"),
+        (["rank", "model.npz"], "out.csv"),
+        (["rank", "model.npz", "--json"], "out.json"),
+        (["demo"], "out.csv"),
+    ]
+
+
+@pytest.mark.parametrize(("argv", "name"), outputs())
+def test_nothing_is_replaced_unasked(argv, name, model, quiet, refused):
+    Path(name).write_text("precious")
+    assert refused(*argv, "-o", name) == f"--out {name} exists; --force replaces it"
+    quiet(*argv, "-o", name, "--force")
+    assert not Path(name).read_bytes().startswith(b"precious")
+    assert {path.name for path in Path().iterdir()} == {"log.csv", "model.npz", name}
+
+
+@pytest.mark.parametrize(("argv", "name"), outputs())
+def test_places_that_are_none(argv, name, model, refused, monkeypatch):
+    Path("folder").mkdir()
+    assert refused(*argv, "-o", "folder", "--force") == "--out folder is a folder"
+    message = refused(*argv, "-o", f"missing/{name}")
+    assert message == f"--out missing/{name}: there is no such folder"
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(name)
+        assert refused(*argv, "-o", name, "--force") == f"--out {name} is not a regular file"
+        Path(name).unlink()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert refused(*argv, "-o", name) == f"--out {name}: its folder cannot be written to"
+
+
+def test_models_do_not_go_to_standard_output(log, refused):
+    for command in ("fit", "levels", "select"):
+        assert "--out must be a file, got - for" in refused(command, log, "-o", "-")
+
+
+@pytest.mark.parametrize(("argv", "name"), [*outputs(), (["predict"], "out.parquet")])
+@pytest.mark.parametrize("old", [None, "precious"])
+def test_a_full_disk_leaves_what_was_there(argv, name, old, model, capsys, monkeypatch):
+    if argv == ["predict"]:
+        argv = ["predict", "model.npz", "log.csv"]
+
+    class Full(io.FileIO):
+        def write(self, data):
+            if self.tell() + len(data) > 200:
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    if old is not None:
+        Path(name).write_text(old)
+    before = {path.name: path.read_bytes() for path in Path().iterdir()}
+    monkeypatch.setattr(whole_file.os, "fdopen", lambda fd, _: Full(fd, "w"))
+    capsys.readouterr()
+    assert main([*argv, "-o", name, "--force"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1] == f"fastemf: {name}: No space left on device"
+    assert {path.name: path.read_bytes() for path in Path().iterdir()} == before
+
+
+# --- the streams ---------------------------------------------------------------------------
+
+
+def test_warnings_are_lines(log, capsys):
+    assert main(["fit", log, "-k", "2", "--max-iter", "2", "--tol", "0", "-o", "model.npz"]) == 0
+    out, err = capsys.readouterr()
+    assert re.fullmatch(r"fastemf: warning: .*max_iter.*\n", err)
+    assert "did not converge in 2 sweeps" in out
+    assert main(["fit", log, "-k", "2", "--max-iter", "200", "-o", "model.npz", "--force"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_bars_are_for_terminals(log, capsys, monkeypatch):
+    argv = ["fit", log, *SMALL, "--tol", "0.1", "--force", "-o", "model.npz"]
+    assert main(argv) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert main(argv) == 0
+    again, err = capsys.readouterr()
+    assert again == out
+    assert "sweep" in err
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize("argv", [["--help"], ["fit", "--help"], ["rank", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(argv):
+    code = "import atexit\natexit.register(lambda: print("
+    code += "[m for m in ('numpy', 'numba', 'scipy', 'pyarrow') if m in sys.modules]))"
+    done = finished(*argv, code=code, stdout=subprocess.PIPE)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_text_goes_where_the_encoding_is_poor(model, monkeypatch):
+    """Text for people gives in; tables are UTF-8 always."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["info", model]) == 0
+    assert b"30 rows ? 8 columns" in written.getvalue()
+    log = Path("log.csv").read_text(encoding="utf-8").replace("eu-1", "Zürich")
+    Path("log.csv").write_text(log, encoding="utf-8")
+    assert main(["predict", model, "log.csv", "--unknown", "nan"]) == 0
+    assert "Zürich" in written.getvalue().decode()
+
+
+@pytest.mark.subprocess
+def test_a_reader_that_has_had_enough(model):
+    """As in ``fastemf rank model | head -1``."""
+    command, options = in_a_process("rank", model, stdout=subprocess.PIPE)
+    with subprocess.Popen(command, **options) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+        assert process.wait(timeout=1500) == 0
+    assert err == ""
+
+
+def test_closed_streams(model, monkeypatch, refused):
+    """As by ``<&-`` and ``>&-``, and as under a scheduler."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert refused("predict", model, "-") == "standard input is closed"
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["predict", model, "log.csv"]) == 0
+    sys.stdout.close()
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_standard_output_on_a_full_disk(model):
+    with open("/dev/full", "w") as full:
+        done = finished("info", model, stdout=full)
+    assert done.returncode == 2
+    assert done.stderr == "fastemf: No space left on device\n"
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_interrupted_in_the_middle_of_a_fit(log):
+    Path("model.npz").write_bytes(b"precious")
+    # The fit says when it is under way, and would go on for hours.
+    code = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
+import fastemf.completion
+begun = fastemf.completion.alternate
+def alternate(*args, callback=None, **options):
+    def tell(record):
+        open("under way", "w").close()
+    return begun(*args, callback=tell, **options)
+fastemf.completion.alternate = alternate
+"""
+    argv = ["fit", log, "-k", "2", "--tol", "0", "--max-iter", "100000000", "-o", "model.npz"]
+    command, options = in_a_process(*argv, "--force", code=code, stdout=subprocess.PIPE)
+    with subprocess.Popen(command, **options) as process:
+        deadline = time.monotonic() + 1500
+        while not Path("under way").exists() and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=1500)
+    assert process.returncode == 130
+    assert (out, err) == ("", "fastemf: interrupted\n")
+    assert {path.name for path in Path().iterdir()} == {"log.csv", "model.npz", "under way"}
+    assert Path("model.npz").read_bytes() == b"precious"
+
+
+# --- the real thing ------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_response_times_of_web_services(data_folder, quiet):
+    """WS-DREAM's 5 % sample, from a log to predictions and rankings, by files alone."""
+    with np.load(data_folder / "wsdream1_rt_union.npz") as file:
+        sample = (file["src"] & 1) > 0
+        user, service, seconds = (file[name][sample] for name in ("row", "col", "val"))
+    log = {"user": np.char.add("u", user.astype(str)), "service": service, "s": seconds}
+    table_files.write_table("log.csv", log)
+    quiet("fit", "log.csv", "-k", "10", "--omega", "0.1", "-o", "model.npz")
+    fit = fastemf.load("model.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same = fastemf.complete(
+            "log.csv", 0.1, 10, rows="user", cols="service", values="s", intercepts=True
+        )
+    np.testing.assert_array_equal(fit.X, same.X)
+    rows, cols = (labels.values for labels in (same.row_labels, same.col_labels))
+    some = rows[[0, 7, len(rows) - 1]]
+    pairs = {"user": np.repeat(some, cols.size), "service": np.tile(cols, some.size)}
+    table_files.write_table("pairs.csv", pairs)
+    quiet("predict", "model.npz", "pairs.csv", "-o", "out.csv")
+    found = np.array(parsed(Path("out.csv").read_text())["prediction"], float)
+    np.testing.assert_array_equal(found, same.predict(pairs["user"], pairs["service"]))
+    quiet("rank", "model.npz", *some, "-n", "5", "--seen", "log.csv", "-o", "best.csv")
+    best = same.rank(some, 5, order="smallest", seen=pa.table(log))
+    ranked = parsed(Path("best.csv").read_text())
+    assert list(map(int, ranked["service"])) == best.cols.ravel().tolist()
+    assert list(map(float, ranked["prediction"])) == best.values.ravel().tolist()

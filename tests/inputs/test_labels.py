@@ -1,0 +1,251 @@
+"""Labels: encoding and lookup are inverse, in every form a column comes in."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastemf import Labels
+
+TEXTS = st.text(max_size=4)
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+LARGE = st.integers(0, 2**64 - 1)
+TIMES = st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2250, 1, 1))
+DATES = st.dates()
+COLUMNS = st.one_of(
+    st.lists(kind, min_size=1, max_size=12) for kind in (TEXTS, INTEGERS, LARGE, TIMES, DATES)
+)
+
+
+def arrow_type(items):
+    if isinstance(items[0], str):
+        return pa.string()
+    if isinstance(items[0], datetime.datetime):
+        return pa.timestamp("us")
+    if isinstance(items[0], datetime.date):
+        return pa.date32()
+    return pa.uint64() if max(items) >= 2**63 else pa.int64()
+
+
+def as_python(values):
+    """Labels as the Python objects they were."""
+    return values.tolist()
+
+
+def forms(items):
+    """One column as everything that may hold it."""
+    kind = arrow_type(items)
+    arrow = pa.array(items, kind)
+    cut = len(items) // 2
+    yield items
+    yield tuple(items)
+    yield arrow
+    yield pa.chunked_array([arrow[:cut], arrow[cut:]])
+    yield arrow.dictionary_encode()
+    yield pa.chunked_array([arrow[:cut].dictionary_encode(), arrow[cut:].dictionary_encode()])
+    yield pl.Series(items, dtype=None if kind != pa.uint64() else pl.UInt64)
+    if kind in (pa.string(), pa.int64(), pa.uint64()):
+        yield pd.Series(items, dtype=object if kind == pa.string() else kind.to_pandas_dtype())
+        yield pd.Series(items, dtype="category")
+    if kind == pa.string():
+        yield pd.Series(items, dtype="str")
+        yield arrow.cast(pa.large_string())
+        yield pl.Series(items, dtype=pl.Categorical)
+    else:
+        yield arrow.to_numpy(zero_copy_only=False)
+
+
+@given(COLUMNS)
+def test_every_form_encodes_alike(items):
+    expected = list(dict.fromkeys(items))
+    for column in forms(items):
+        labels, codes = Labels.encode(column, "client")
+        assert as_python(labels.values) == expected
+        assert [expected[code] for code in codes] == items
+        assert labels.name == "client"
+        assert labels.positions(column).tolist() == codes.tolist()
+        assert as_python(labels.take(codes)) == items
+
+
+@given(COLUMNS, st.data())
+def test_every_form_is_looked_up_alike(items, data):
+    known = list(dict.fromkeys(items))
+    labels = Labels(known)
+    asked = data.draw(st.permutations(items))
+    absent = data.draw(st.sampled_from(items))
+    labels_without = Labels([x for x in known if x != absent] or [data.draw(other_than(absent))])
+    for column in forms(asked):
+        assert labels.positions(column).tolist() == [known.index(x) for x in asked]
+        found = labels_without.positions(column)
+        assert [at == -1 for at in found] == [x == absent for x in asked]
+
+
+def other_than(item):
+    kinds = {str: TEXTS, int: INTEGERS, datetime.datetime: TIMES, datetime.date: DATES}
+    return kinds[type(item)].filter(lambda x: x != item)
+
+
+@given(COLUMNS.filter(lambda items: len(items) > 2), st.integers(2, 4))
+def test_pieces_of_a_column_encode_as_the_whole(items, n_threads):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastemf.inputs.columns.PIECE", 1)
+        for column in forms(items):
+            labels, codes = Labels.encode(column, n_threads=n_threads)
+            whole, expected = Labels.encode(items)
+            assert as_python(labels.values) == as_python(whole.values)
+            assert codes.tolist() == expected.tolist()
+
+
+def test_extreme_integers_keep_apart():
+    labels = Labels([0, 2**64 - 1, 2**63])
+    assert labels.kind == "uint64"
+    # Seen as unsigned, -1 would be 2**64 - 1; as floats, 2**63 and its neighbours are one.
+    asked = np.array([-1, 0, 2**63 - 1], np.int64)
+    assert labels.positions(asked).tolist() == [-1, 0, -1]
+    assert labels.positions(pa.array(asked)).tolist() == [-1, 0, -1]
+    signed = Labels([-1, -(2**63), 2**63 - 1])
+    assert signed.kind == "int64"
+    assert signed.positions(np.array([2**64 - 1, 2**63], np.uint64)).tolist() == [-1, -1]
+    assert signed.positions(np.array([2**63 - 1], np.uint64)).tolist() == [2]
+
+
+def test_dates_are_compared_as_points_in_time():
+    days = Labels(np.array(["2024-02-29", "2024-03-01"], "datetime64[D]"))
+    hours = np.array(["2024-03-01T00", "2024-03-01T01"], "datetime64[h]")
+    assert days.positions(hours).tolist() == [1, -1]
+    stamps = Labels(hours)
+    assert stamps.kind == "datetime64[s]"
+    assert stamps.positions(np.array(["2024-03-01"], "datetime64[D]")).tolist() == [0]
+    # 2093-10-09T01:29:47.000020992 is what this year wraps around to in nanoseconds.
+    near = Labels(np.array(["2093-10-09T01:29:47.000020992"], "datetime64[ns]"))
+    assert near.positions(np.array([300000], "datetime64[Y]")).tolist() == [-1]
+
+
+def test_a_time_zone_is_an_instant():
+    berlin = pd.Series(pd.to_datetime(["2024-07-01 02:00"])).dt.tz_localize("Europe/Berlin")
+    labels, _ = Labels.encode(berlin)
+    assert labels.positions(np.array(["2024-07-01T00:00"], "datetime64[s]")).tolist() == [0]
+    with pytest.raises(TypeError, match="time zone"):
+        Labels([datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC)])
+
+
+def test_nanoseconds_of_a_timestamp_are_kept():
+    stamp = pd.Timestamp("2024-01-01T00:00:00.000000001")
+    assert Labels([stamp]).positions(pd.Series([stamp])).tolist() == [0]
+    assert Labels([stamp]).positions([stamp.floor("us")]).tolist() == [-1]
+
+
+def test_shapes_are_kept():
+    labels = Labels(["a", "b"])
+    assert labels.positions("b").shape == ()
+    assert labels.positions("b") == 1
+    assert labels.positions([["a"], ["b"]]).tolist() == [[0], [1]]
+    assert labels.positions([]).tolist() == []
+    assert labels.positions(pa.array([], pa.string())).tolist() == []
+    assert Labels(np.empty(0, int)).positions([3]).tolist() == [-1]
+
+
+def test_trailing_zeros_are_part_of_a_text():
+    # NumPy's own text type drops them.
+    assert Labels(["a", "a\0"]).positions(["a\0", "a"]).tolist() == [1, 0]
+
+
+def test_of_a_categorical_column_what_occurs_counts():
+    column = pd.Series(pd.Categorical(["b", "b"], categories=["a", "b", "c"]))
+    assert Labels.encode(column)[0].values.tolist() == ["b"]
+
+
+def test_a_dictionary_with_repeats_and_nulls():
+    twice = pa.DictionaryArray.from_arrays(pa.array([2, 1, 0], pa.int8()), ["a", "b", "a"])
+    labels, codes = Labels.encode(twice)
+    assert (labels.values.tolist(), codes.tolist()) == (["a", "b"], [0, 1, 0])
+    holed = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), ["a", None])
+    with pytest.raises(ValueError, match="1 null, first at position 1"):
+        Labels.encode(holed)
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        ([1.5, 2.0], TypeError, "got float"),
+        (np.array([1.0]), TypeError, "got dtype float64; turn whole numbers"),
+        (pa.array([1.0]), TypeError, "got type double; turn whole numbers"),
+        ([True], TypeError, "got bool"),
+        (np.array([True]), TypeError, "got dtype bool"),
+        (pa.array([True]), TypeError, "got type bool"),
+        (pa.array([b"x"]), TypeError, "got type binary"),
+        (pa.array([1.5]).dictionary_encode(), TypeError, "got type double"),
+        (["a", 1], TypeError, "all of one type, got int, str"),
+        (pd.Series(["a", 1], dtype=object), TypeError, "one type"),
+        (["a", None, None], ValueError, "2 nulls, first at position 1"),
+        ([np.nan, "a"], ValueError, "1 null, first at position 0"),
+        (pd.Series(["a", None]), ValueError, "1 null, first at position 1"),
+        (pd.Series([1, None], dtype="Int64"), ValueError, "1 null, first at position 1"),
+        (pd.Series(pd.Categorical(["a", None])), ValueError, "1 null, first at position 1"),
+        (pl.Series(["a", "b", None]), ValueError, "1 null, first at position 2"),
+        (np.array(["2024", "NaT"], "datetime64[D]"), ValueError, "1 null, first at position 1"),
+        ([2**64], ValueError, "64-bit"),
+        ([-1, 2**63], ValueError, "64-bit"),
+        (["\ud800"], ValueError, "Unicode"),
+        (np.array([1], "datetime64[ps]"), TypeError, "datetime64"),
+    ],
+)
+def test_what_is_no_label_is_refused(column, error, message):
+    with pytest.raises(error, match=message) as caught:
+        Labels.encode(column, what="column 'client'")
+    assert str(caught.value).startswith("column 'client'")
+
+
+def test_repeats_are_refused_with_the_label():
+    with pytest.raises(ValueError, match=r"distinct, got 'b' 2 times"):
+        Labels(["a", "b", "b"])
+    with pytest.raises(ValueError, match="one-dimensional"):
+        Labels([["a"], ["b"]])
+    with pytest.raises(TypeError, match="name must be"):
+        Labels(["a"], name=3)
+
+
+@pytest.mark.parametrize("asked", [[1], np.array([1]), pa.array([1]), pd.Series([1])])
+def test_another_kind_of_label_is_an_error(asked):
+    with pytest.raises(TypeError, match="rows must be strings, as the labels are, got integers"):
+        Labels(["a"]).positions(asked, what="rows")
+    with pytest.raises(TypeError, match="dates"):
+        Labels(np.array(["2024"], "datetime64[D]")).positions(asked)
+
+
+def test_labels_are_frozen_and_compare_by_content():
+    given = np.array([3, 1])
+    labels = Labels(given, "n")
+    with pytest.raises(ValueError, match="read-only"):
+        labels.values[0] = 9
+    given[0] = 9
+    assert labels.values.tolist() == [3, 1]
+    assert labels == Labels([3, 1], "n")
+    assert labels != Labels([3, 1])
+    assert labels != Labels([1, 3], "n")
+    assert Labels([3]) != Labels(["3"])
+    assert labels != 3
+    assert repr(labels) == "<Labels 'n': 2 of kind int64>"
+
+
+@pytest.mark.subprocess
+def test_lists_and_arrays_need_no_pyarrow():
+    code = (
+        "import sys; sys.modules['pyarrow'] = None\n"
+        "import numpy as np, pandas as pd\n"
+        "from fastemf import Labels\n"
+        "labels, codes = Labels.encode(['b', 'a', 'b'])\n"
+        "assert labels.positions(['a', 'c']).tolist() == [1, -1]\n"
+        "assert Labels(np.array([5, 3])).positions([3]).tolist() == [1]\n"
+        "assert labels.positions(pd.Series(['b'], dtype=object)).tolist() == [0]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

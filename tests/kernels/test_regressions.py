@@ -1,0 +1,184 @@
+"""Cases that once broke, each with what went wrong."""
+
+from __future__ import annotations
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from test_kernels import solve
+from threadpoolctl import threadpool_info
+
+import fastemf
+from fastemf.kernels import problem as kernels
+from fastemf.kernels.threads import single_threaded_blas
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:.*have no observations"),
+    pytest.mark.filterwarnings("ignore:.*fewer than k"),
+    pytest.mark.filterwarnings("ignore:.*are zero"),
+]
+
+
+def largest_rise(fit):
+    return max(-record.relative_decrease for record in fit.history if record.accepted)
+
+
+@pytest.mark.thorough
+@pytest.mark.compiled
+def test_intercepts_survive_factors_that_the_ridge_shrinks_to_nothing():
+    # the constant column took its size from the factors and underflowed with them
+    worst = 0.0
+    for seed in range(20, 60):
+        rng = np.random.default_rng(seed)
+        R = (rng.random((20, 2)) @ rng.random((2, 15))).astype(np.float32)
+        for omega in (0.001, 0.1, 0.999):
+            fit = fastemf.complete(R, omega, 3, reg=1.0, intercepts=True)
+            worst = max(worst, largest_rise(fit))
+    assert worst <= 1e-5
+
+
+def test_a_row_that_interpolates_already_still_gets_the_minimum_norm():
+    # noise in f ~ 1e-32 decided the last step's length
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        B, x = rng.standard_normal((2, 4)), rng.standard_normal(4)
+        found, _, status = solve(B, B @ x, float(rng.choice([0.01, 0.5, 0.99])), start=x)
+        assert status == kernels.MINIMUM_NORM
+        np.testing.assert_allclose(found, np.linalg.pinv(B) @ (B @ x), atol=1e-10)
+
+
+@pytest.mark.parametrize("lam", [1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-8])
+def test_a_tiny_ridge_on_a_short_row(lam):
+    # a full step without sign changes was taken as exact although H was nearly singular
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        B = rng.standard_normal((1, 3))
+        x, _, _ = solve(B, np.array([1.0]), 0.5, ridge=lam)
+        expected = 0.5 * B[0] / (0.5 * B[0] @ B[0] + lam)
+        np.testing.assert_allclose(x, expected, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rank_deficient_data_without_a_ridge_do_not_explode(dtype):
+    # factor columns at rounding level counted as full rank; in float32 the row died of NaN
+    exploded = 0
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        M = np.round(3 * np.outer(rng.random(12), rng.random(10)))
+        M[rng.random(M.shape) > 0.4] = np.nan
+        if np.isnan(M).all():
+            continue
+        fit = fastemf.complete(M.astype(dtype), 0.1, 6, reg=0, anneal=False)
+        sizes = [
+            np.abs(fit.to_dense()).max(),
+            np.abs(fit.fold_in(M.astype(dtype)).to_dense()).max(),
+        ]
+        assert np.isfinite(sizes).all()
+        exploded += max(sizes) > 1e4 * max(np.nanmax(M), 1)
+    assert exploded <= 1
+
+
+@pytest.mark.thorough
+def test_overlapping_fits_leave_blas_as_it_was():
+    # two overlapping limits restored each other's: one thread for the rest of the process
+    def threads():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    before = threads()
+
+    def enter(_):
+        for _ in range(200):
+            with single_threaded_blas():
+                assert set(threads()) <= {1}
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(enter, range(2)))
+    assert threads() == before
+
+
+def test_constant_data_without_ridge_end_at_no_ridge():
+    # residuals at rounding level ended the fit in its first annealing stage
+    fit = fastemf.complete(np.full((9, 7), 5.0), 0.3, 2, reg=0, intercepts=True)
+    assert fit.converged
+    assert fit.reg == fit.intercept_reg == 0
+
+
+@pytest.mark.compiled
+def test_float32_with_a_large_offset_goes_on_fitting():
+    # 64 eps of the data's size was larger than the signal, and the first sweep the last
+    rng = np.random.default_rng(0)
+    M = 20000 + 0.3 * rng.standard_normal((200, 3)) @ rng.standard_normal((3, 150)) / 1.7
+    seen = rng.random(M.shape) < 0.2
+    R = np.where(seen, M + 0.05 * rng.standard_normal(M.shape), np.nan)
+    fits = [fastemf.complete(R.astype(t), 0.5, 3, intercepts=True) for t in ("f4", "f8")]
+    errors = [np.sqrt(np.mean((fit.to_dense() - M)[~seen] ** 2)) for fit in fits]
+    assert errors[0] <= 1.2 * errors[1]
+
+
+def test_a_warm_start_revives_rows_unseen_before():
+    # only appended rows were given a start; a zero row and a zero column stayed zero
+    R = np.full((5, 5), np.nan)
+    R[:4, :4] = np.outer([1, 2, 3, 4.0], [1, 2, 3, 4.0])
+    fit = fastemf.complete(R, 0.5, 1)
+    R[4, 4] = 7.0
+    again = fastemf.complete(R, 0.5, 1, init=fit)
+    assert again.predict(4, 4) == pytest.approx(7.0, rel=0.1)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
+def test_noiseless_data_are_recovered_with_intercepts_too(omega):
+    # the intercepts' fixed ridge kept the residuals, and so the factors' ridge, from vanishing
+    data = fastemf.datasets.make_skewed(300, 300, rank=4, density=0.3, noise=0, random_state=0)
+    fit = fastemf.complete(data.R, omega, 4, intercepts=True)
+    error = np.linalg.norm(fit.to_dense() - data.truth) / np.linalg.norm(data.truth)
+    assert error < 1e-5
+
+
+def test_annealing_with_a_plain_ridge_starts_as_strongly():
+    # the stages were meant per observation and stayed so where the ridge is not count-scaled
+    R = fastemf.datasets.make_skewed(40, 30, rank=2, density=0.5, random_state=0).R
+    fits = [
+        fastemf.complete(R, 0.3, 2, reg=0, reg_scaling=s, max_iter=2) for s in ("count", "plain")
+    ]
+    ratio = fits[1].history[0].reg / fits[0].history[0].reg
+    assert ratio == pytest.approx(R.nnz / np.sqrt(40 * 30))
+    assert fits[1].history[0].penalty == pytest.approx(fits[0].history[0].penalty, rel=0.5)
+
+
+def test_rows_of_zeros_take_few_iterations():
+    # f and its tolerance both fell to zero together, sixty iterations long
+    x, stats, _ = solve(
+        np.random.default_rng(0).standard_normal((5, 3)), np.zeros(5), 0.1, start=[1, 1, 1]
+    )
+    assert np.abs(x).max() <= 1e-14
+    assert stats[kernels.ITERATIONS] <= 10
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e5, 1e9])
+def test_what_follows_a_failed_pivot_stays_in_its_padding(scale):
+    data = fastemf.datasets.make_skewed(300, 200, rank=4, density=0.06, random_state=0)
+    R = (data.R * scale).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = fastemf.complete(R, 0.1, 22, reg=0, anneal=False, max_iter=4)
+    assert np.isfinite([record.objective for record in fit.history]).all()
+    assert np.isfinite(fit.X).all()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [(np.float32, 1e16), (np.float32, 1e-16), (np.float64, 1e120), (np.float64, 1e-120)],
+)
+def test_conjugate_gradients_work_in_any_unit(dtype, scale):
+    R = fastemf.datasets.make_skewed(60, 50, rank=3, density=0.5, random_state=0).R
+    plain = fastemf.complete(R, 0.2, 3, solver="cg", max_iter=30, tol=1e-4)
+    scaled = fastemf.complete((R * scale).astype(dtype), 0.2, 3, solver="cg", max_iter=30, tol=1e-4)
+    found = scaled.history[-1].objective / scale / scale
+    assert found == pytest.approx(plain.history[-1].objective, rel=2e-3)

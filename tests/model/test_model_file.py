@@ -1,0 +1,443 @@
+"""The model file: what is written comes back, and what is damaged or foreign is refused."""
+
+import gc
+import json
+import os
+import stat
+import zipfile
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastemf
+
+RNG = np.random.default_rng(11)
+DATA = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
+DATA[0, 1] = DATA[3, 2] = np.nan
+REMOVED = object()
+WITH_GAPS = DATA.copy()
+WITH_GAPS[4] = WITH_GAPS[:, 3] = np.nan
+
+
+def fit(dtype=np.float64, *, intercepts=False):
+    with pytest.warns(UserWarning, match="no observations"):
+        return fastemf.complete(
+            WITH_GAPS.astype(dtype), 0.3, 2, reg=0.1, tol=0.1, intercepts=intercepts
+        )
+
+
+def assert_same(one, other):
+    """Every field equal, with its type."""
+    for f in fields(fastemf.Factorization):
+        a, b = getattr(one, f.name), getattr(other, f.name)
+        assert type(a) is type(b), f.name
+        if isinstance(a, np.ndarray):
+            assert a.dtype == b.dtype, f.name
+            np.testing.assert_array_equal(a, b, err_msg=f.name, strict=True)
+        elif f.name == "history":
+            assert repr(a) == repr(b)  # NaN is not equal to itself
+        else:
+            assert a == b, f.name
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fit(intercepts=True)
+
+
+@pytest.fixture(scope="module")
+def good(model, tmp_path_factory):
+    """A good file's path; its arrays are rewritten to make bad ones."""
+    path = tmp_path_factory.mktemp("good") / "model.npz"
+    model.save(path)
+    return path
+
+
+@pytest.fixture
+def bad(good, tmp_path):
+    """Write a copy of the good file with header fields and arrays changed; None removes one."""
+
+    def write(header=None, **arrays):
+        with np.load(good) as file:
+            content = dict(file)
+        scalars = json.loads(content["header"].tobytes()) | (header or {})
+        scalars = {name: value for name, value in scalars.items() if value is not REMOVED}
+        content["header"] = np.frombuffer(json.dumps(scalars).encode(), np.uint8)
+        content |= arrays
+        path = tmp_path / "bad.npz"
+        np.savez(path, **{key: array for key, array in content.items() if array is not REMOVED})
+        return path
+
+    return write
+
+
+def assert_refused(path, message):
+    with pytest.raises(fastemf.ModelFileError, match=message) as caught:
+        fastemf.load(path)
+    assert str(path) in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+# --- round trip -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercepts", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_round_trip(dtype, intercepts, tmp_path):
+    before = fit(dtype, intercepts=intercepts)
+    before.save(tmp_path / "model.npz")
+    after = fastemf.load(tmp_path / "model.npz")
+    assert_same(before, after)
+    assert after.X.dtype == dtype
+    assert after.history
+    assert after.unseen_rows.tolist() == [4]
+    assert after.unseen_cols.tolist() == [3]
+    np.testing.assert_array_equal(after.to_dense(), before.to_dense())
+    assert after.objective(WITH_GAPS) == before.objective(WITH_GAPS)
+
+
+@pytest.mark.parametrize("intercepts", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("new_dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_round_trip_of_a_fold_in(dtype, new_dtype, axis, intercepts, tmp_path):
+    rows = slice(2) if axis == 0 else slice(None)
+    cols = slice(2) if axis == 1 else slice(None)
+    new = fit(dtype, intercepts=intercepts).fold_in(DATA[rows, cols].astype(new_dtype), axis=axis)
+    new.save(tmp_path / "model.npz")
+    after = fastemf.load(tmp_path / "model.npz")
+    assert_same(new, after)
+    assert after.shape[axis] == 2
+    assert after.history == ()
+
+
+def test_a_good_copy_loads(bad, model):
+    assert_same(fastemf.load(bad()), model)  # or the refusals below would prove nothing
+
+
+# --- writing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["model", "model.npz", "model.bin", "ein Modell é.npz.old"])
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_path_is_kept_as_given(name, kind, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model.save(kind(name))
+    assert os.listdir() == [name]
+    assert_same(fastemf.load(kind(name)), model)
+
+
+def test_saving_replaces_an_older_file(model, tmp_path):
+    path = tmp_path / "model.npz"
+    replace(model, mu=model.mu + 1).save(path)
+    model.save(path)
+    assert_same(fastemf.load(path), model)
+    assert os.listdir(tmp_path) == ["model.npz"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_the_file_has_the_permissions_of_any_new_file(model, tmp_path):
+    before = os.umask(0o027)
+    try:
+        model.save(tmp_path / "model.npz")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "model.npz").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+@pytest.mark.parametrize("call", ["numpy.savez", "os.fsync", "os.replace"])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_failing_save_leaves_what_was_there(call, error, existing, model, tmp_path, monkeypatch):
+    path = tmp_path / "model.npz"
+    if existing:
+        model.save(path)
+    content = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+    def fail(file, *_, **__):
+        if call == "numpy.savez":
+            file.write(b"half of it")
+        raise error
+
+    monkeypatch.setattr(call, fail)
+    with pytest.raises(type(error)):
+        replace(model, mu=0.5).save(path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == content
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_what_is_no_regular_file_is_not_replaced(model, tmp_path):
+    """A model saved to /dev/null by root must not take its place."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="pipe: it is not a regular file"):
+        model.save(path)
+    assert path.is_fifo()
+    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_saving_into_a_missing_folder_says_so(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        model.save(tmp_path / "nowhere" / "model.npz")
+
+
+# --- damage ---------------------------------------------------------------------------------
+
+
+def outcome(path, model):
+    """'refused' or 'same', or what went wrong."""
+    try:
+        assert_same(fastemf.load(path), model)
+    except fastemf.ModelFileError:
+        return "refused"
+    except AssertionError:
+        return "another model"
+    except Exception as error:
+        return repr(error)
+    return "same"
+
+
+def test_truncated_files_are_refused(good, model, tmp_path):
+    content, path = good.read_bytes(), tmp_path / "cut.npz"
+    wrong = {}
+    for size in range(0, len(content), 7):
+        path.write_bytes(content[:size])
+        if (end := outcome(path, model)) != "refused":
+            wrong[size] = end
+    assert wrong == {}
+    gc.collect()  # a handle left open is a ResourceWarning, so an error
+
+
+@pytest.mark.thorough
+def test_a_flipped_bit_is_refused_or_harmless(good, model, tmp_path):
+    content, path = good.read_bytes(), tmp_path / "flipped.npz"
+    with zipfile.ZipFile(good) as archive:
+        directory = archive.start_dir  # what no checksum covers
+    flips = [(at, at % 8) for at in range(0, directory, 5)]
+    flips += [(at, bit) for at in range(directory, len(content)) for bit in range(8)]
+    wrong, ends = {}, set()
+    for at, bit in flips:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
+        ends.add(end := outcome(path, model))
+        if end not in ("refused", "same"):
+            wrong.setdefault(end, f"byte {at} of {len(content)}, bit {bit}")
+    assert wrong == {}
+    assert "refused" in ends
+    gc.collect()
+
+
+def write_text(path):
+    path.write_text("rows,cols,values\n0,1,2.5\n")
+
+
+def write_npy(path):
+    with path.open("wb") as file:
+        np.save(file, DATA)
+
+
+def write_raw_member(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("header.npy", '{"format": "fastemf", "version": 1}')
+
+
+FOREIGN = {
+    "empty": (lambda path: path.write_bytes(b""), "damaged"),
+    "text": (write_text, "another kind"),
+    "pickle": (lambda path: path.write_bytes(b"\x80\x04K\x01."), "another kind"),
+    "single array": (write_npy, "single array"),
+    "empty zip": (lambda path: path.write_bytes(b"PK\x05\x06" + bytes(18)), "header"),
+    "raw zip member": (write_raw_member, "header"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_foreign_files_are_refused(kind, tmp_path):
+    path = tmp_path / "foreign.npz"
+    write, message = FOREIGN[kind]
+    write(path)
+    assert_refused(path, message)
+    gc.collect()
+
+
+def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        fastemf.load(tmp_path / "nowhere.npz")
+    with pytest.raises(OSError, match=r"directory|denied"):
+        fastemf.load(tmp_path)
+
+
+# --- content --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [3, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+def test_other_versions_are_refused(version, bad):
+    shown = None if version is REMOVED else version
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 2")
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"not JSON", "damaged header"),
+        (b"", "damaged header"),
+        (b"\xff\xfe\x00", "damaged header"),
+        (b"[" * 100_000, "damaged header"),
+        (b"[1, 2]", "another program"),
+        (b'"fastemf"', "another program"),
+        (b'{"version": 1}', "another program"),
+    ],
+    ids=["text", "empty", "no utf-8", "deep", "list", "string", "no format"],
+)
+def test_damaged_headers_are_refused(raw, message, good, tmp_path):
+    with np.load(good) as file:
+        content = dict(file) | {"header": np.frombuffer(raw, np.uint8)}
+    np.savez(tmp_path / "bad.npz", **content)
+    assert_refused(tmp_path / "bad.npz", message)
+
+
+def test_intercepts_lost_as_a_pair_are_noticed(bad):
+    # One bit in the zip directory can hide both arrays: another model, not one without intercepts.
+    assert_refused(bad(row_intercepts=REMOVED, col_intercepts=REMOVED), "intercepts")
+
+
+HEADER = {
+    "omega": [0.0, 1.0, 1.5, -0.1, float("nan"), "0.3", None, 1],
+    "mu": [float("nan"), float("inf"), "0", None, 0],
+    "reg": [-1.0, float("nan"), float("inf"), "auto", None],
+    "intercept_reg": [-1.0, float("nan"), float("inf"), False],
+    "reg_scaling": ["other", 1, None],
+    "converged": [1, 0.0, "yes", None],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in HEADER.items() for v in vs])
+def test_wrong_scalars_are_refused(name, value, bad):
+    assert_refused(bad({name: value}), f"{name} must")
+
+
+@pytest.mark.parametrize("name", [*HEADER, "history_fields"])
+def test_a_missing_header_field_is_refused(name, bad):
+    assert_refused(bad({name: REMOVED}), f"header field '{name}' is missing")
+
+
+@pytest.mark.parametrize(
+    "name", ["X", "Y", "history", "unseen_rows", "unseen_cols", "row_intercepts", "col_intercepts"]
+)
+def test_a_missing_array_is_refused(name, bad):
+    assert_refused(bad(**{name: REMOVED}), f"array '{name}' is missing")
+
+
+def test_unknown_keys_are_refused(bad):
+    assert_refused(bad({"colour": "red"}), "header field 'colour' is unknown")
+    assert_refused(bad(Z=np.zeros(3)), "array 'Z' is unknown")
+
+
+def test_another_program_and_no_header_are_refused(bad, tmp_path):
+    assert_refused(bad({"format": "otherlib"}), "another program")
+    np.savez(tmp_path / "plain.npz", X=DATA)
+    assert_refused(tmp_path / "plain.npz", "without a header")
+
+
+@pytest.mark.parametrize("name", ["X", "history", "unseen_rows"])
+def test_pickled_arrays_are_refused(name, bad):
+    assert_refused(bad(**{name: np.array([{"run": "me"}], object)}), "another kind of file")
+
+
+def holed(shape, hole, dtype=np.float64):
+    array = np.ones(shape, dtype)
+    array.flat[1] = hole
+    return array
+
+
+ARRAYS = [
+    ("X", np.ones(6), "equal rank"),
+    ("X", np.ones((6, 3)), "equal rank"),
+    ("Y", np.ones((5, 2, 1)), "equal rank"),
+    ("X", np.ones((7, 2)), "row_intercepts must have shape"),
+    ("Y", np.ones((4, 2)), "col_intercepts must have shape"),
+    ("X", np.ones((6, 2), np.float16), "X must be float32 or float64"),
+    ("X", np.ones((6, 2), int), "X must be float32 or float64"),
+    ("X", np.ones((6, 2), complex), "X must be float32 or float64"),
+    ("X", np.full((6, 2), "a"), "X must be float32 or float64"),
+    ("Y", np.ones((5, 2), np.float32), "Y must have the dtype of X"),
+    ("row_intercepts", np.ones(6, np.float32), "row_intercepts must have the dtype of X"),
+    ("row_intercepts", np.ones((6, 1)), "row_intercepts must have shape"),
+    ("col_intercepts", np.ones(6), "col_intercepts must have shape"),
+    ("X", holed((6, 2), np.nan), "X must be finite"),
+    ("Y", holed((5, 2), np.inf), "Y must be finite"),
+    ("col_intercepts", holed(5, -np.inf), "col_intercepts must be finite"),
+    ("unseen_rows", np.array([6]), "unseen_rows must hold indices below 6"),
+    ("unseen_cols", np.array([-1]), "unseen_cols must hold indices below 5"),
+    ("unseen_rows", np.array([1.0]), "unseen_rows must hold indices"),
+    ("unseen_cols", np.array([[1]]), "unseen_cols must hold indices"),
+    ("history", np.ones((2, 3)), "history must have its columns"),
+    ("history", np.ones(16), "history must have its columns"),
+    ("history", np.ones((2, 16), np.float32), "history must have its columns"),
+    ("history", holed((2, 16), np.nan), "history must be finite"),
+    ("history", np.full((2, 16), np.nan), "history must be finite"),
+    ("history", np.full((2, 16), np.inf), "history must be finite"),
+]
+
+
+@pytest.mark.parametrize(("name", "array", "message"), ARRAYS)
+def test_wrong_arrays_are_refused(name, array, message, bad):
+    assert_refused(bad(**{name: array}), message)
+
+
+def test_a_model_without_rows_or_rank_is_refused(bad):
+    assert_refused(bad(X=np.ones((6, 0)), Y=np.ones((5, 0))), "X")
+    none = np.ones(0)
+    assert_refused(bad(X=np.ones((0, 2)), row_intercepts=none, unseen_rows=none.astype(int)), "X")
+
+
+def test_history_must_have_the_known_columns(bad):
+    assert_refused(bad({"history_fields": ["sweep"]}), "history")
+
+
+def test_a_validation_loss_may_be_missing_but_not_infinite(bad):
+    history = np.ones((2, 16))
+    history[:, -1] = np.nan, 2.5
+    losses = [record.validation_loss for record in fastemf.load(bad(history=history)).history]
+    np.testing.assert_equal(losses, [np.nan, 2.5])
+    history[0, -1] = np.inf
+    assert_refused(bad(history=history), "history must be finite")
+
+
+def test_version_1_has_no_validation_loss(bad, good):
+    with np.load(good) as file:
+        columns = json.loads(file["header"].tobytes())["history_fields"]
+        history = file["history"]
+    assert columns[-1] == "validation_loss"
+    first = {"version": 1, "row_labels": REMOVED, "col_labels": REMOVED}
+    old = bad({**first, "history_fields": columns[:-1]}, history=history[:, :-1])
+    assert np.isnan([record.validation_loss for record in fastemf.load(old).history]).all()
+    assert_refused(bad(first), "history must have its columns")
+
+
+@pytest.mark.parametrize("count", [3, 10**15, True])
+def test_levels_that_are_not_there_are_refused(count, tmp_path):
+    path = tmp_path / "levels.npz"
+    fastemf.complete_levels(DATA, (0.2, 0.8), 1, reg=0.1, tol=0.1).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(arrays["header"].tobytes()) | {"levels": count}
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **arrays)
+    with pytest.raises(fastemf.ModelFileError):
+        fastemf.load(path)
+
+
+def test_levels_with_different_labels_are_refused(tmp_path):
+    path, labels = tmp_path / "levels.npz", fastemf.Labels([10, 20, 30, 40, 50, 60])
+    levels = fastemf.complete_levels(DATA, (0.2, 0.8), 1, reg=0.1, tol=0.1)
+    first, second = (
+        replace(fit, row_labels=labels, col_labels=fastemf.Labels(list(names)))
+        for fit, names in zip(levels.fits, ("abcde", "edcba"), strict=True)
+    )
+    replace(levels, fits=(first, replace(second, col_labels=first.col_labels))).save(path)
+    assert fastemf.load(path).fits[1].col_labels == first.col_labels
+    replace(levels, fits=(first, second)).save(path)
+    with pytest.raises(fastemf.ModelFileError, match="levels must have the same labels"):
+        fastemf.load(path)

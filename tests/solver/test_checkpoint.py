@@ -1,0 +1,235 @@
+"""A fit that was interrupted goes on to the bits it would have reached."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import fastemf
+from fastemf.datasets import make_skewed
+
+R = make_skewed(30, 20, rank=2, density=0.5, random_state=1).R
+
+SETTINGS = {
+    "auto": {},
+    "intercepts": {"intercepts": True},
+    "annealed": {"reg": 0},
+    "plain": {"reg": 0.1, "momentum": False},
+    "orthogonal": {"reg": 0, "orthogonalize": np.bool_(True)},
+    "cg": {"reg": 0.05, "solver": "cg"},
+    "validation": {"validation": 0.2, "patience": 30},
+    "float32": {"R": R.astype(np.float32)},
+}
+
+
+class Killed(BaseException):
+    pass
+
+
+def same_bits(a, b):
+    for name in ("X", "Y", "row_intercepts", "col_intercepts"):
+        left, right = getattr(a, name), getattr(b, name)
+        assert (left is None and right is None) or np.array_equal(left, right)
+    assert (a.reg, a.intercept_reg, a.converged) == (b.reg, b.intercept_reg, b.converged)
+    for one, other in zip(a.history, b.history, strict=True):
+        left, right = (dataclasses.replace(record, seconds=0.0) for record in (one, other))
+        assert repr(left) == repr(right)  # NaN is NaN
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("sweep", [1, 7, 13])
+def test_resumed_fit_has_the_bits_of_one_without_interruption(name, sweep, tmp_path):
+    path = tmp_path / "state.npz"
+    settings = {"tol": 1e-9, "max_iter": 24, **SETTINGS[name]}
+    data = settings.pop("R", R)
+    whole = fastemf.complete(data, 0.2, 2, **settings)
+
+    def kill(record):
+        if record.sweep == sweep:
+            raise Killed
+
+    kept = {"checkpoint": path, "checkpoint_every": 3}
+    with pytest.raises(Killed):
+        fastemf.complete(data, 0.2, 2, callback=kill, **kept, **settings)
+    assert path.exists() == (sweep > 3)
+    again = fastemf.complete(data, 0.2, 2, resume=True, **kept, **settings)
+    same_bits(again, whole)
+    done = fastemf.complete(data, 0.2, 2, resume=True, **kept, **settings)  # nothing left to do
+    same_bits(done, whole)
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+def test_more_sweeps_may_be_asked_for(tmp_path):
+    for orthogonalize in (False, True):
+        settings = {"reg": 0, "orthogonalize": orthogonalize, "tol": 0}
+        kept = {"checkpoint": tmp_path / f"{orthogonalize}.npz", "resume": True}
+        fastemf.complete(R, 0.2, 2, max_iter=5, **kept, **settings)
+        longer = fastemf.complete(R, 0.2, 2, max_iter=12, n_jobs=1, **kept, **settings)
+        same_bits(longer, fastemf.complete(R, 0.2, 2, max_iter=12, **settings))
+
+
+def test_a_fit_from_a_store_goes_on(tmp_path):
+    coo = R.tocoo()
+    data = fastemf.store.build((coo.row, coo.col, coo.data), tmp_path / "store")
+    kept = {"checkpoint": tmp_path / "state.npz", "checkpoint_every": 2}
+
+    def kill(record):
+        if record.sweep == 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        fastemf.complete(data, 0.2, 2, callback=kill, **kept)
+    again = fastemf.complete(tmp_path / "store", 0.2, 2, resume=True, **kept)
+    same_bits(again, fastemf.complete(R, 0.2, 2))
+    (tmp_path / "other").mkdir()
+    other = fastemf.store.build((coo.row, coo.col, 2 * coo.data), tmp_path / "other" / "store")
+    with pytest.raises(fastemf.CheckpointError, match="of other data"):
+        fastemf.complete(other, 0.2, 2, resume=True, **kept)
+
+
+def test_an_old_checkpoint_is_neither_used_nor_lost_by_accident(tmp_path):
+    path = tmp_path / "state.npz"
+    fastemf.complete(R, 0.2, 2, checkpoint=path)
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError, match=r"state\.npz exists: resume=True continues"):
+        fastemf.complete(R, 0.2, 2, checkpoint=path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"omega": 0.3}, r"of a fit with omega=0\.2, and this one has omega=0\.3"),
+        ({"k": 3}, "with k=2, and this one has k=3"),
+        ({"reg": 0.5}, r"with reg='auto', and this one has reg=0\.5"),
+        ({"intercepts": True}, "with intercepts=False"),
+        ({"tol": 1e-3}, "with tol="),
+        ({"momentum": False}, "with momentum=True"),
+        ({"random_state": 3}, "with random_state=0"),
+        ({"init": "random"}, "with init='spectral'"),
+        ({"R": R * 2}, "of other data"),
+        ({"R": R[:, ::-1]}, "of other data"),
+        ({"R": R.astype(np.float32)}, "of other data"),
+        ({"weights": np.ones(R.nnz)}, "of other data"),
+        ({"validation": 0.2}, "of other data"),
+    ],
+)
+def test_other_data_or_settings_are_refused(change, message, tmp_path):
+    path = tmp_path / "state.npz"
+    settings = {"R": R, "omega": 0.2, "k": 2, "checkpoint": path}
+    fastemf.complete(**settings)
+    before = path.read_bytes()
+    with pytest.raises(fastemf.CheckpointError, match=message):
+        fastemf.complete(**(settings | {"resume": True} | change))
+    assert path.read_bytes() == before
+
+
+def test_damaged_checkpoints_are_refused_by_name(tmp_path):
+    path = tmp_path / "state.npz"
+    settings = {"omega": 0.2, "k": 2, "checkpoint": path, "resume": True}
+    fastemf.complete(R, **settings)
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    bad = [b"", b"PK", good[: len(good) // 2], good[:-1]]
+    for at in rng.choice(len(good), 20, replace=False):
+        bad.append(good[:at] + bytes([good[at] ^ 0x40]) + good[at + 1 :])
+    refused = 0
+    for content in bad:
+        path.write_bytes(content)
+        try:
+            fastemf.complete(R, **settings)
+        except fastemf.CheckpointError as error:
+            assert str(path) in str(error)  # noqa: PT017
+            refused += 1
+    assert refused >= 20  # some bytes of a zip file mean nothing
+    fit = fastemf.complete(R, 0.2, 2)
+    fit.save(path)
+    with pytest.raises(fastemf.CheckpointError, match="not a fastemf checkpoint"):
+        fastemf.complete(R, **settings)
+
+
+def test_a_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
+    path = tmp_path / "state.npz"
+    settings = {"omega": 0.2, "k": 2, "checkpoint": path, "checkpoint_every": 2}
+    writes = []
+
+    def full(*args, **kwargs):
+        writes.append(path.read_bytes() if path.exists() else b"")
+        if len(writes) == 3:
+            raise OSError(28, "No space left on device")
+        return savez(*args, **kwargs)
+
+    savez = np.savez
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="No space left"):
+        fastemf.complete(R, tol=0, **settings)
+    assert path.read_bytes() == writes[2] != b""
+    assert os.listdir(tmp_path) == ["state.npz"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"resume": True}, ValueError, "resume=True needs checkpoint"),
+        ({"checkpoint": "x", "checkpoint_every": 0}, ValueError, "checkpoint_every must be at"),
+        ({"checkpoint": "no/such/folder"}, FileNotFoundError, "there is no such folder"),
+    ],
+)
+def test_bad_settings(settings, error, message):
+    with pytest.raises(error, match=message):
+        fastemf.complete(R, 0.2, 2, callback=lambda _: pytest.fail("after a sweep"), **settings)
+
+
+FIT = """
+import sys, warnings, fastemf
+warnings.simplefilter("ignore")
+R = fastemf.datasets.make_skewed(400, 300, rank=5, density=0.3, random_state=1).R
+fit = fastemf.complete(R, 0.2, 8, tol=0, max_iter=400, validation=0.1, patience=400,
+                       checkpoint=sys.argv[1], checkpoint_every=1, resume=True)
+fit.save(sys.argv[1] + ".model.npz")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_a_fit_killed_ten_times_ends_with_the_same_bits(tmp_path):
+    def run(path, kill_after=None):
+        process = subprocess.Popen([sys.executable, "-c", FIT, str(path)])
+        if kill_after is None:
+            assert process.wait(1500) == 0
+            return True
+        deadline = time.monotonic() + kill_after
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        return process.wait(600) == 0
+
+    run(tmp_path / "whole")
+    whole = fastemf.load(tmp_path / "whole.model.npz")
+    rng = np.random.default_rng(0)
+    cut = tmp_path / "cut"
+    kills = 0
+    for _ in range(10):
+        began = time.monotonic()
+        # Some before the first sweep, most within the sweeps.
+        kills += not run(cut, kill_after=rng.uniform(1.0, 6.0))
+        assert time.monotonic() - began < 600
+    run(cut)
+    assert kills >= 8
+    same_bits(fastemf.load(tmp_path / "cut.model.npz"), whole)
+
+
+def test_a_checkpoint_is_not_a_model(tmp_path):
+    path = tmp_path / "state.npz"
+    fastemf.complete(R, 0.2, 2, checkpoint=path)
+    with pytest.raises(fastemf.ModelFileError, match="it is the checkpoint of a fit"):
+        fastemf.load(path)

@@ -1,0 +1,528 @@
+"""What `store.build` writes, against `observe` of the same data in memory; and when it must not."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fastemf import store
+from fastemf.observations.memory import observe
+from fastemf.store import files
+
+INTERPRETED = bool(numba.config.DISABLE_JIT)
+ROOT = Path(__file__).parents[2]
+ROWS = np.array([4, 0, 4, 2, 0, 5, 2, 4, 0, 1, 1])
+COLS = np.array([1, 3, 1, 0, 0, 2, 3, 0, 3, 2, 0])
+VALUES = np.array([7.0, -2.0, 7.5, 0.5, 1.5, 4.0, 3.0, -1.0, -2.0, 0.25, 8.0])
+WEIGHTS = np.linspace(0.3, 2.1, VALUES.size)
+NAMES = {"rows": "r", "cols": "c", "values": "b"}
+
+
+def assert_same(path, observed):
+    """A store holds exactly these observations, types and order included."""
+    opened = store.open(path)
+    assert (opened.shape, opened.size) == (observed.shape, observed.size)
+    for axis, side in enumerate((observed.by_row, observed.by_col)):
+        stored = store.read_block(path, axis, 0, opened.shape[axis])
+        for part in ("indptr", "indices", "values", "weights", "mass"):
+            found, expected = getattr(stored, part), getattr(side, part)
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+    store.verify(path)
+
+
+def assert_nothing(folder):
+    assert [path.name for path in folder.iterdir()] == []
+
+
+@pytest.fixture
+def target(tmp_path):
+    (tmp_path / "place").mkdir()
+    return tmp_path / "place" / "store"
+
+
+# --- against memory ------------------------------------------------------------------------
+
+
+@st.composite
+def triplets(draw):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    m, n, size = draw(st.integers(1, 12)), draw(st.integers(1, 9)), draw(st.integers(1, 60))
+    rows = np.minimum(rng.geometric(0.4, size) - 1, m - 1)  # long rows, and empty ones
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    values = rng.standard_normal(size).astype(dtype)
+    weights = rng.uniform(0.1, 3, size) if draw(st.booleans()) else None
+    return (rows, rng.integers(0, n, size), values), weights, (m, n)
+
+
+@given(triplets(), st.sampled_from([1, 150, 700, 1 << 28]))
+@settings(max_examples=10 if INTERPRETED else 25)
+def test_any_budget_gives_what_memory_gives(tmp_path_factory, data, budget):
+    R, weights, shape = data
+    path = tmp_path_factory.mktemp("any") / "store"
+    store.build(R, path, weights=weights, shape=shape, budget=budget)
+    assert_same(path, observe(R, weights=weights, shape=shape))
+
+
+def test_one_row_alone_exceeds_the_budget(target):
+    rows = np.zeros(5000, int)
+    rows[::7] = 1
+    R = (rows, np.arange(5000) % 30, np.linspace(0.5, 2, 5000))
+    store.build(R, target, weights=R[2], budget=20_000)
+    assert_same(target, observe(R, weights=R[2]))
+
+
+def arrow_table(first=0, last=None, **kinds):
+    import pyarrow as pa
+
+    part = slice(first, last)
+    columns = {"r": ROWS, "c": COLS, "b": VALUES, "v": WEIGHTS}
+    return pa.table(
+        {name: pa.array(column[part], kinds.get(name)) for name, column in columns.items()}
+    )
+
+
+def parquet_file(folder):
+    from pyarrow import parquet
+
+    parquet.write_table(arrow_table(), folder / "log.parquet", row_group_size=4)
+    return folder / "log.parquet"
+
+
+def parquet_files(folder):
+    from pyarrow import parquet
+
+    paths = [folder / f"{name}.parquet" for name in ("a", "b", "c")]
+    for path, (first, last) in zip(paths, ((0, 5), (5, 5), (5, None)), strict=True):
+        parquet.write_table(arrow_table(first, last), path)  # the middle one is empty
+    return paths
+
+
+def parquet_folder(folder):
+    (folder / "log" / "_meta").mkdir(parents=True)
+    (folder / "log" / "_meta" / "x.parquet").write_bytes(b"not a table")
+    parquet_files(folder / "log")
+    return str(folder / "log")
+
+
+def csv_file(folder):
+    columns = (array.tolist() for array in (ROWS, COLS, WEIGHTS, VALUES))
+    lines = [",".join(map(repr, line)) for line in zip(*columns, strict=True)]
+    path = folder / "log.csv"
+    path.write_text("r,c,v,b\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def batches(folder):
+    return iter(arrow_table().to_batches(max_chunksize=3))
+
+
+FILES = [
+    parquet_file,
+    parquet_files,
+    parquet_folder,
+    csv_file,
+    batches,
+    lambda folder: arrow_table(),
+]
+
+
+@pytest.mark.parametrize("make", FILES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tables(tmp_path, target, make, weighted):
+    pytest.importorskip("pyarrow")
+    source = make(tmp_path)
+    names = NAMES | ({"weights": "v"} if weighted else {})
+    built = store.build(source, target, shape=(7, 5), budget=300, **names)
+    assert built.info["weighted"] == weighted
+    weights = WEIGHTS if weighted else None
+    assert_same(target, observe((ROWS, COLS, VALUES), weights=weights, shape=(7, 5)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_iterator_of_arrays_is_read_once(target, weighted):
+    columns = (ROWS, COLS, VALUES) + ((WEIGHTS,) if weighted else ())
+    chunks = (tuple(column[i : i + 4] for column in columns) for i in range(0, 12, 4))
+    store.build(chunks, target)
+    assert_same(target, observe((ROWS, COLS, VALUES), weights=WEIGHTS if weighted else None))
+
+
+def test_types_are_those_of_memory(target):
+    R = ([0, 1], [1, 0], np.array([1, 2], np.int16))
+    assert store.build(R, target).dtype == np.float64
+    assert_same(target, observe(R))
+
+
+def test_indices_beyond_32_bits_are_int64(target):
+    top = 2**31 + 5
+    path = target
+    R = ([0, 1, 0], [top, 3, 7], [1.0, 2.0, 3.0])
+    with pytest.raises(IndexError, match=r"need shape=.*identifiers"):
+        store.build(R, path)
+    assert_nothing(target.parent)
+    # 2^31 pointers would take 17 GB: the entries are as far as this can go in a test.
+    spill = store.spill.Spill(store.workplace.Workplace(target.parent), (2, top + 1))
+    spill.append(store.chunks.Chunk("here", 0, *map(np.array, R)))
+    (piece,) = spill.pieces(5)
+    assert piece.indices[1].dtype == np.int64
+    assert piece.indices[1].tolist() == R[1]
+    spill.remove()
+
+
+def test_pieces_of_the_source_are_as_small_as_the_budget(target, monkeypatch):
+    seen = []
+    append = store.spill.Spill.append
+    monkeypatch.setattr(
+        store.spill.Spill,
+        "append",
+        lambda self, chunk: (seen.append(len(chunk.values)), append(self, chunk)),
+    )
+    store.build((ROWS, COLS, VALUES), target, budget=400)
+    assert len(seen) > 1
+    assert sum(seen) == VALUES.size
+    assert max(seen) * store.building.PIECE_BYTES <= 400
+
+
+# --- labels --------------------------------------------------------------------------------
+
+WORDS = np.array(["eu-7", "us-1", "naïve", "", "北", "7"], object)[ROWS]
+DAYS = (np.datetime64("2026-11-16", "D") + 10 * COLS).astype("datetime64[D]")
+HASHES = (2**64 - 1 - ROWS.astype(np.uint64) ** 9).astype(np.uint64)
+LABELS = {
+    "strings and dates": (WORDS, DAYS),
+    "integers": (1000 - 7 * ROWS, COLS * 10**12 - 5),
+    "large and signed": (HASHES, COLS.astype(np.int8) - 3),
+}
+
+
+def assert_labels(built, expected):
+    assert built.row_labels == expected.row_labels
+    assert built.col_labels == expected.col_labels
+    assert_same(built.path, expected)
+
+
+@pytest.mark.parametrize("case", LABELS)
+@pytest.mark.parametrize("budget", [300, 1 << 28])
+def test_labels_are_those_of_the_table_in_memory(tmp_path, target, case, budget):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows, cols = LABELS[case]
+    table = pa.table({"r": pa.array(rows), "c": pa.array(cols), "b": VALUES, "v": WEIGHTS})
+    names = NAMES | {"weights": "v"}
+    expected = observe(table, **names)
+    parquet.write_table(table, tmp_path / "log.parquet", row_group_size=3)
+    for number, source in enumerate(
+        (table, iter(table.to_batches(max_chunksize=2)), tmp_path / "log.parquet")
+    ):
+        path = target.with_name(f"{number}")
+        assert_labels(store.build(source, path, budget=budget, **names), expected)
+    assert store.open(path).info["labels"] == ["r", "c"]
+
+
+def test_categorical_labels(target):
+    pa = pytest.importorskip("pyarrow")
+    column = pa.DictionaryArray.from_arrays(pa.array([2, 0, 2, 1]), ["x", "y", "z", "unused"])
+    table = pa.table({"r": column, "c": [5, 5, 6, 5], "b": [1.0, 2.0, 3.0, 4.0]})
+    built = store.build(iter([table[:2], table[2:]]), target, **NAMES)
+    assert built.row_labels.values.tolist() == ["z", "x", "y"]
+    assert_labels(built, observe(table, **NAMES))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["12", "-3", "0"], ["12", "007", "12"], ["1", "x", "9" * 20], ['"7\n"', "8", "9"]],
+)
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_labels_of_csv(tmp_path, target, cells, suffix):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"log{suffix}"
+    lines = [f'{cell},"N\nA",{number}.5' for number, cell in enumerate(cells)]
+    text = "\n".join(["r,c,b", *lines]) + "\n"
+    path.write_text(text if suffix == ".csv" else text.replace(",", "\t"))
+    assert_labels(store.build(path, target, **NAMES), observe(path, **NAMES))
+
+
+def test_integers_may_turn_out_unsigned(target):
+    pa = pytest.importorskip("pyarrow")
+    kind = pa.uint64()
+    table = pa.table({"r": pa.array([1, 2**63 + 1, 1], kind), "c": [0, 1, 0], "b": [1.0, 2.0, 3.0]})
+    assert_labels(store.build(table, target, budget=1, **NAMES), observe(table, **NAMES))
+
+
+def test_labels_of_mixed_kinds(target):
+    pa = pytest.importorskip("pyarrow")
+
+    def chunks(*columns):
+        for column in columns:
+            yield pa.table({"r": column, "c": ["x"], "b": [1.0]})
+
+    for columns, match in (
+        ((pa.array([1]), pa.array(["1"])), "column 'r' must hold .* got int64 before and str"),
+        ((pa.array([-1]), pa.array([2**63], pa.uint64())), "got int64 before and uint64"),
+        ((pa.array([1.5]),), "column 'r' must hold integers, strings or dates"),
+    ):
+        with pytest.raises(TypeError, match=match):
+            store.build(chunks(*columns), target, **NAMES)
+    mixed = iter([pa.table({"r": ["a"], "c": ["x"], "b": [1.0]}), (ROWS, COLS, VALUES)])
+    with pytest.raises(ValueError, match="rows names a column of a table, but source has chunks"):
+        store.build(mixed, target, **NAMES)
+    assert_nothing(target.parent)
+
+
+# --- bad input -----------------------------------------------------------------------------
+
+
+def chunk(**changes):
+    """A second chunk that differs from the first."""
+    columns = {"rows": ROWS, "cols": COLS, "values": VALUES} | changes
+    return iter([(ROWS, COLS, VALUES), tuple(columns.values())])
+
+
+def with_one(array, at, value):
+    array = array.astype(float if isinstance(value, float) else array.dtype)
+    array[at] = value
+    return array
+
+
+BAD = {
+    "not finite": (lambda: chunk(values=with_one(VALUES, 3, np.nan)), ValueError,
+                   r"got nan at row 2, column 0 \(entry 3 of chunk 1\)"),
+    "negative row": (lambda: chunk(rows=with_one(ROWS, 2, -1)), IndexError,
+                     r"rows must not be negative, got -1 \(entry 2 of chunk 1\)"),
+    "column out of range": (lambda: chunk(cols=with_one(COLS, 7, 5)), IndexError,
+                            r"cols must be below 5, got 5 \(entry 7 of chunk 1\)"),
+    "float rows": (lambda: chunk(rows=ROWS.astype(float)), TypeError, r"integers.*chunk 1"),
+    "another dtype": (lambda: chunk(values=VALUES.astype(np.float32)), ValueError,
+                      "float64 before and float32 in chunk 1"),
+    "objects": (lambda: chunk(values=VALUES.astype(object)), TypeError, "values of chunk 1 must"),
+    "weight of zero": (lambda: iter([(ROWS, COLS, VALUES, with_one(WEIGHTS, 5, 0.0))]), ValueError,
+                       r"positive.*got 0.0 at row 5, column 2 \(entry 5 of chunk 0\)"),
+    "weights in some": (lambda: chunk(weights=WEIGHTS), ValueError, "with in chunk 1"),
+    "too large": (lambda: iter([([0], [0], [1e200])]), ValueError, "too large"),
+    "unequal lengths": (lambda: chunk(rows=ROWS[1:]), ValueError, r"chunk 1.*\(10,\), \(11,\)"),
+    "two arrays": (lambda: iter([(ROWS, COLS)]), ValueError, "chunk 0.*got 2 items"),
+    "another thing": (lambda: iter([ROWS]), TypeError, "chunk 0 must be a tuple"),
+    "nothing at all": (lambda: iter([]), ValueError, "at least one observation"),
+    "empty chunks": (lambda: iter([([], [], [])]), ValueError, "at least one observation"),
+    "a dictionary": (lambda: {}, TypeError, "source must be a Parquet or CSV file.*got dict"),
+    "a pair": (lambda: (ROWS, COLS), ValueError, "got 2 items"),
+    "no file": (lambda: "no/such.parquet", FileNotFoundError, "no/such.parquet"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_leaves_nothing(target, case):
+    make, error, match = BAD[case]
+    names = NAMES if case == "no file" else {}
+    with pytest.raises(error, match=match):
+        store.build(make(), target, shape=(6, 5), **names)
+    assert_nothing(target.parent)
+
+
+def test_identifiers_are_recognised(target):
+    with pytest.raises(ValueError, match="look like identifiers"):
+        store.build(([0, 10**8], [0, 1], [1.0, 2.0]), target)
+
+
+def test_mostly_zeros_are_worth_a_warning(target):
+    with pytest.warns(UserWarning, match="2 of 3 observations are zero"):
+        store.build(([0, 1, 1], [0, 1, 0], [0.0, 0.0, 1.0]), target)
+
+
+def test_names_and_arguments(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    source = parquet_file(tmp_path)
+    for names, error, match in (
+        ({}, TypeError, "rows must name a column"),
+        (NAMES | {"cols": "nope"}, ValueError, "no column 'nope'; it has 'r', 'c', 'b', 'v'"),
+        (NAMES | {"weights": WEIGHTS}, TypeError, "weights must name a column"),
+        (NAMES | {"budget": 0}, ValueError, "budget must be at least 1"),
+        (NAMES | {"shape": (3,)}, ValueError, "shape must be"),
+        (NAMES | {"shape": (5, 5)}, IndexError, r"rows must be below 5.*log.parquet, row group 1"),
+    ):
+        with pytest.raises(error, match=match):
+            store.build(source, target, **names)
+    with pytest.raises(ValueError, match="rows names a column of a table, but source has triplets"):
+        store.build((ROWS, COLS, VALUES), target, rows="r")
+    assert_nothing(target.parent)
+
+
+def test_partitions_must_agree(tmp_path, target):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(arrow_table(), tmp_path / "a.parquet")
+    parquet.write_table(arrow_table(b=pa.float32()), tmp_path / "b.parquet")
+    parquet.write_table(arrow_table().drop(["b"]), tmp_path / "c.parquet")
+    (tmp_path / "d.parquet").write_bytes(b"PAR1 nothing of the kind PAR1")
+    for other, match in (
+        (
+            "b",
+            r"'b' must have one type in all files, got double in .*a.parquet and float in .*b.parq",
+        ),
+        ("c", r"c.parquet has no column 'b'"),
+        ("d", r"d.parquet: cannot be read as Parquet"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            store.build([tmp_path / "a.parquet", tmp_path / f"{other}.parquet"], target, **NAMES)
+    assert_nothing(target.parent)
+    with pytest.raises(FileNotFoundError, match="holds no"):
+        store.build(target.parent, target, **NAMES)
+    csv_file(tmp_path)
+    with pytest.raises(ValueError, match="both Parquet and CSV"):
+        store.build(tmp_path, target, **NAMES)
+
+
+def test_a_damaged_row_group_is_named(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path = parquet_file(tmp_path)
+    start = parquet.ParquetFile(path).metadata.row_group(1).column(0).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 12] = b"\xff" * 12
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="row group 1: cannot be read"):
+        store.build(path, target, **NAMES)
+    assert_nothing(target.parent)
+
+
+def test_nulls_are_named(target):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"r": [0, 1, None], "c": [0, 1, 1], "b": [1.0, 2.0, 3.0]})
+    with pytest.raises(
+        ValueError, match=r"column 'r' must have no nulls, got 1 .* entry 2 of chunk 0"
+    ):
+        store.build(iter([table]), target, **NAMES)
+
+
+def test_csv_that_is_none(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "log.csv"
+    for text, match in (
+        ("r,c\n1,2\n", "log.csv: .*'b'"),
+        ("r,c,b\n1,2,three\n", "log.csv: cannot be read as CSV"),
+        ("", "log.csv: cannot be read as CSV"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=match):
+            store.build(path, target, **NAMES)
+    assert_nothing(target.parent)
+
+
+# --- all or nothing ------------------------------------------------------------------------
+
+
+class Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("error", [Interrupted(), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_build_that_fails_at_any_write_leaves_nothing(target, monkeypatch, error):
+    write, calls, fails_at = files._write, [], [0]
+
+    def failing(file, rest):
+        calls.append(file)
+        if len(calls) == fails_at[0]:
+            write(file, rest[: len(rest) // 2])
+            raise error
+        write(file, rest)
+
+    monkeypatch.setattr(files, "_write", failing)
+    store.build((ROWS, COLS, VALUES), target, budget=400)
+    writes = len(calls)
+    assert writes > 30
+    path = target.with_name("other")
+    for number in range(1, writes + 1):
+        calls.clear()
+        fails_at[0] = number
+        with pytest.raises(type(error)):
+            store.build((ROWS, COLS, VALUES), path, budget=400)
+        assert [found.name for found in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("step", ["fsync", "rename"])
+def test_a_build_that_fails_at_the_end_leaves_nothing(target, monkeypatch, step):
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, step, fails)
+    with pytest.raises(OSError, match="Input/output"):
+        store.build((ROWS, COLS, VALUES), target)
+    assert_nothing(target.parent)
+
+
+def test_too_small_a_disk_is_found_before_anything_is_written(target, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100})())
+    monkeypatch.setattr(files, "_write", lambda *_: pytest.fail("written"))
+    with pytest.raises(OSError, match=r"needs 484 bytes in .*, and 100 are free") as caught:
+        store.build(
+            (ROWS, COLS, VALUES), target
+        )  # 11 entries: 16 spilled, two sides of 12, keys of 4
+    assert caught.value.errno != errno.ENOSPC
+    assert_nothing(target.parent)
+
+
+def test_an_iterator_is_measured_once_it_has_ended(target, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100})())
+    with pytest.raises(OSError, match="and 100 are free"):
+        store.build(iter([(ROWS, COLS, VALUES)]), target)
+    assert_nothing(target.parent)
+
+
+def test_an_existing_target_is_left_alone(target):
+    target.mkdir()
+    (target / "mine").write_text("kept")
+    with pytest.raises(FileExistsError, match=f"{target} exists"):
+        store.build((ROWS, COLS, VALUES), target)
+    assert (target / "mine").read_text() == "kept"
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        store.build((ROWS, COLS, VALUES), target.parent / "nowhere" / "store")
+
+
+@pytest.mark.subprocess
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX")
+def test_leftovers_of_a_killed_build_are_removed(target):
+    code = f"""
+    import os, signal
+    import numpy as np
+    from fastemf import store
+    def chunks():
+        yield [0], [0], [1.0]
+        os.kill(os.getpid(), signal.SIGKILL)
+    store.build(chunks(), {str(target)!r})
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert ended.returncode == -signal.SIGKILL
+    (partial,) = target.parent.iterdir()
+    assert partial.name == ".store.partial"
+    with pytest.warns(UserWarning, match=r"removing .*\.store\.partial, left behind by"):
+        store.build((ROWS, COLS, VALUES), target)
+    assert_same(target, observe((ROWS, COLS, VALUES)))
+    assert [path.name for path in target.parent.iterdir()] == ["store"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks of POSIX")
+def test_two_builds_of_one_store(target):
+    def chunks():
+        yield ROWS, COLS, VALUES
+        with pytest.raises(FileExistsError, match="another build is running"):
+            store.build((ROWS, COLS, VALUES), target)
+
+    store.build(chunks(), target)
+    assert_same(target, observe((ROWS, COLS, VALUES)))
