@@ -819,7 +819,7 @@ def test_warnings_are_lines(log, capsys):
     assert main(["fit", log, "-k", "2", "--max-iter", "2", "--tol", "0", "-o", "model.npz"]) == 0
     out, err = capsys.readouterr()
     assert re.fullmatch(r"fastemf: warning: .*max_iter.*\n", err)
-    assert "did not settle in 2 sweeps" in out
+    assert "did not converge in 2 sweeps" in out
     assert main(["fit", log, "-k", "2", "--max-iter", "200", "-o", "model.npz", "--force"]) == 0
     assert capsys.readouterr().err == ""
 
@@ -889,14 +889,14 @@ def test_interrupted_in_the_middle_of_a_fit(log):
     Path("model.npz").write_bytes(b"precious")
     # The fit says when it is under way, and would go on for hours.
     code = """
-import signal
+import dataclasses, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 import fastemf.completion
 begun = fastemf.completion.alternate
-def alternate(*args, callback=None, **options):
+def alternate(engine, start, schedule, settings, *args):
     def tell(record):
         open("under way", "w").close()
-    return begun(*args, callback=tell, **options)
+    return begun(engine, start, schedule, dataclasses.replace(settings, callback=tell), *args)
 fastemf.completion.alternate = alternate
 """
     argv = ["fit", log, "-k", "2", "--tol", "0", "--max-iter", "100000000", "-o", "model.npz"]

@@ -108,7 +108,7 @@ def render(facts: dict[str, Any]) -> str:
             lines.append(("", f"mu = {level['mu']:.4g}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
-        end = "settled after" if level["converged"] else "did not settle in"
+        end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
     if "coverage" in facts:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
