@@ -231,6 +231,9 @@ def test_validation_stops_a_fit(log, quiet):
     quiet("fit", log, "-k", "2", "--validation", "0.3", "-o", "model.npz")
     same_fit("model.npz", by_api(validation=0.3, max_iter=100))
     assert not np.isnan(fastemf.load("model.npz").history[-1].validation_loss)
+    quiet("levels", log, "-k", "2", "--validation", "0.3", "-o", "levels.npz")
+    for fit in fastemf.load("levels.npz").fits:
+        assert not np.isnan(fit.history[-1].validation_loss)
 
 
 def test_weights_are_a_column(quiet):

@@ -167,7 +167,7 @@ def test_settings_reach_every_fit(reg, settings):
             observed.subset(fold != number), OMEGA, 2, reg=reg, **settings, **QUICK
         )
         side = out.by_row
-        total += expectile_loss(side.values - fit.predict(side.keys, side.indices), OMEGA).sum()
+        total += expectile_loss(side.values - fit.predict(side.keys, side.indices), OMEGA)
     assert chosen.best.loss == pytest.approx(total / observed.size, rel=1e-10)
 
 
