@@ -94,9 +94,10 @@ def complete_levels(
         File to keep the state of the fits in: one for each level, whose omega is added to the
         name given, such as ``state-0.1.npz`` for ``state.npz``. They stay when all is done.
     resume
-        Go on from the files of `checkpoint`, to the same bits as if there had been no
-        interruption; levels that were done are not fitted again. As in `complete`, and the
-        levels must be the same. With a greater `max_iter` each level goes on from where it was.
+        Go on from the files of `checkpoint`; the fits are bitwise identical to those of a run
+        without interruption, and levels that were done are not fitted again. Data and settings
+        must be the same as in `complete`, and so must the levels. With a greater `max_iter` each
+        level goes on from where it was.
 
     Returns
     -------
@@ -144,8 +145,8 @@ def complete_levels(
         fit: Factorization | None = None
         for omega in wanted if _tail_is_right(data.fitted) else reversed(wanted):
             fit = fits[omega] = fit_near(fit, data, each[omega], rng)
-            # Whether this level was fitted now or came from its file must not be seen in the
-            # next, which draws the start of rows without observations only.
+            # Whether this level was fitted now or came from its file must not show in the next,
+            # which draws nothing but a start for rows without observations.
             rng = np.random.default_rng(0)
     _warn_of_limits([fits[omega] for omega in wanted], max_iter)
     return Levels(tuple(fits[omega] for omega in wanted))

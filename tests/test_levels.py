@@ -94,7 +94,7 @@ def test_noiseless_data_have_one_value_at_all_levels():
 
 @pytest.mark.compiled
 def test_negated_data_mirror_the_levels():
-    # Fits one by one agree only as far as they settled: here they settle well.
+    # Fits one by one agree only as far as they converged: here they converge well.
     mirrored = complete_levels(-DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
     levels = complete_levels(DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
     np.testing.assert_allclose(

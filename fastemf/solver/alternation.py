@@ -139,8 +139,8 @@ class Alternation:
         1. Extrapolate X along its last change (momentum; β = 0 for a plain sweep).
         2. Y ← argmin F(X, ·), then X ← argmin F(·, Y), at one ridge.
         3. Record the sweep. One that raised F, which only an extrapolated one can, is undone.
-        4. Let the ridge move; stop when it has settled and F has too, or when what is held
-           out has not been fitted better for too long.
+        4. Let the ridge move; stop when it has come to rest and F has converged, or when what
+           is held out has not been fitted better for too long.
         """
         stopped = False
         while not (state.converged or stopped) and len(state.history) < self.settings.max_iter:
