@@ -22,6 +22,7 @@ from fastemf.operators import Dense, Gaussian, Operator, Rademacher
 from fastemf.sensing.sense import SensingEngine
 from fastemf.solver.alternation import Alternation
 from fastemf.solver.ridge import FixedRidge
+from fastemf.solver.settings import Settings
 
 BUFFER = 1 << 16  # NumPy draws into a buffer that stays in the cache, over and over
 
@@ -69,10 +70,9 @@ def sweep_seconds(
     b = np.asarray(A.forward(X, Y, n_jobs=threads), np.float64)
     b += 0.2 * np.std(b) * rng.chisquare(3, b.size)
     engine = SensingEngine(A, b, omega, weights=None, dtype=np.dtype(np.float64), n_threads=threads)
-    loop = Alternation(0.0, sweeps, False, False, lambda record: None)
-    start = X + 0.5 * rng.standard_normal(X.shape)
-    ridge = FixedRidge(0.0, omega)
-    end = loop.run(engine, loop.start(engine, start, Y.copy(), ridge), ridge)
+    settings = Settings(omega=omega, k=k, reg=0, tol=0, max_iter=sweeps, momentum=False)
+    loop = Alternation(engine, FixedRidge(0.0, omega), settings, lambda record: None)
+    end = loop.run(loop.start(X + 0.5 * rng.standard_normal(X.shape), Y.copy()))
     iterations = float(np.mean([record.inner_iterations for record in end.history]))
     return [record.seconds for record in end.history], iterations
 

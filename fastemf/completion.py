@@ -9,42 +9,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.threads import count_threads
 from fastemf.model.factorization import Factorization
-from fastemf.observations.hold_out import hold_out
 from fastemf.observations.source import Source
-from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.fitting import alternate
 from fastemf.solver.half_sweep import CompletionEngine
-from fastemf.solver.opening import source_of
+from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord
-from fastemf.solver.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
+from fastemf.solver.ridge import NoiseRidge, RidgeSchedule
+from fastemf.solver.settings import Settings
 from fastemf.solver.start import starting_factors
-from fastemf.support.validation import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_level,
-    check_number,
-    check_rank,
-    check_reg,
-    check_rng,
-)
+from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 
-__all__ = ["complete"]
+__all__ = ["complete", "fit"]
 
 # What multiplies the residuals' size in reg="auto": the best by held-out loss over
 # synthetic and real data, without and with intercepts.
 NOISE_FACTOR = 0.06
 NOISE_FACTOR_INTERCEPTS = 0.1
-
-# From this rank on conjugate gradients reach an objective sooner, with that many steps a row:
-# at k = 64 in 0.6 of the time, at 32 they hardly do (bench/README.md).
-CG_RANK = 64
-CG_STEPS = 3
-
-PATIENCE = 10  # sweeps: a restart of the momentum costs a few
 
 
 def complete(
@@ -224,120 +206,74 @@ def complete(
     >>> fit.predict(["us-1"], ["checkout"]).round(3).tolist()
     [60.0]
     """
-    omega = check_level(omega)
-    reg = check_reg(reg)
-    check_choice(reg_scaling, "reg_scaling", ("count", "plain"))
-    if reg == "auto" and reg_scaling == "plain":
-        raise ValueError('reg="auto" is count-scaled; give reg a number to use reg_scaling="plain"')
-    intercepts = check_flag(intercepts, "intercepts")
-    momentum = check_flag(momentum, "momentum")
-    anneal = check_flag(anneal, "anneal")
-    orthogonalize = check_flag(orthogonalize, "orthogonalize")
-    if orthogonalize:
-        if reg != 0 or intercepts:
-            raise ValueError(
-                "orthogonalize=True needs reg=0 and intercepts=False, "
-                f"got reg={reg!r} and intercepts={intercepts}"
-            )
-        momentum = anneal = False
-    tol = check_number(tol, "tol")
-    max_iter = check_integer(max_iter, "max_iter", minimum=1)
-    check_choice(solver, "solver", ("auto", "exact", "cg"))
-    if solver == "cg" and reg == 0:
-        raise ValueError(
-            'solver="cg" needs a ridge, got reg=0: rows with few observations have no single '
-            "minimum without one"
-        )
-    patience = _check_patience(patience, validation)
-    rng = check_rng(random_state)
-    n_threads = count_threads(n_jobs)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be callable, got {callback!r}")
-    check_flag(progress, "progress")
-    checkpoint_every = check_integer(checkpoint_every, "checkpoint_every", minimum=1)
-    if check_flag(resume, "resume") and checkpoint is None:
-        raise ValueError("resume=True needs checkpoint, the file to go on from")
+    settings = Settings(
+        omega=omega, k=k, reg=reg, reg_scaling=reg_scaling, intercepts=intercepts, init=init,
+        tol=tol, max_iter=max_iter, momentum=momentum, anneal=anneal, orthogonalize=orthogonalize,
+        solver=solver, validation=validation, patience=patience, random_state=random_state,
+        n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every, resume=resume,
+    )  # fmt: skip
+    names = (rows, cols, values)
+    with open_source(R, weights, shape, names, client, n_jobs) as source:
+        rng = settings.generator()
+        return fit(hold_apart(source, validation, rng, names), settings, rng)
 
-    with source_of(R, weights, shape, (rows, cols, values), client, n_jobs) as observations:
-        held_out = None
-        if validation is not None:
-            observations, held_out = hold_out(observations, validation, rng, (rows, cols, values))
-        k = check_rank(k, observations.shape)
-        _warn_of_gaps(observations, k, interpolates=reg == 0)
 
-        level = observations.expectile(omega) if intercepts else None
-        engine = CompletionEngine(
-            observations,
-            omega,
-            level=level,
-            count_scaled=reg_scaling == "count",
-            n_threads=n_threads,
-            steps=CG_STEPS
-            if solver == "cg" or (solver == "auto" and reg != 0 and k >= CG_RANK)
-            else 0,
+def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorization:
+    """Fit data that are open: start, alternate, result."""
+    observations = data.fitted
+    omega, k, intercepts, init = settings.omega, settings.k, settings.intercepts, settings.init
+    n_threads = settings.n_threads
+    check_rank(k, observations.shape)
+    _warn_of_gaps(observations, k, interpolates=settings.reg == 0)
+    mu = observations.expectile(omega) if intercepts else None
+    engine = CompletionEngine(
+        observations,
+        omega,
+        mu=mu,
+        count_scaled=settings.reg_scaling == "count",
+        n_threads=n_threads,
+        steps=settings.steps,
+    )
+    judge = None
+    if data.held_out is not None:
+        judge = CompletionEngine(
+            data.held_out, omega, mu=mu, scale=engine.spread, count_scaled=True, n_threads=n_threads
         )
 
-        def start() -> tuple[NDArray[Any], NDArray[Any]]:
-            return starting_factors(init, engine, observations, k, level, rng, n_threads)
+    def start() -> tuple[NDArray[Any], NDArray[Any]]:
+        return starting_factors(init, engine, observations, k, mu, rng, n_threads)
 
-        kept = None
-        if checkpoint is not None:
-            settings = {
-                "omega": omega, "k": k, "reg": reg, "reg_scaling": reg_scaling,
-                "intercepts": intercepts, "tol": tol, "momentum": momentum, "anneal": anneal,
-                "orthogonalize": orthogonalize, "solver": solver, "patience": patience,
-                "init": init if isinstance(init, str) else "given",
-                "random_state": random_state if type(random_state) is int else None,
-            }  # fmt: skip
-            digests = [part.digest() for part in (observations, held_out) if part is not None]
-            kept = Checkpoint(checkpoint, checkpoint_every, resume, {"data": digests} | settings)
-
-        schedule: RidgeSchedule
-        if reg == "auto":
-            schedule = _noise_ridge(engine, observations, k, intercepts)
-        elif reg == 0 and anneal:
-            m, n = observations.shape
-            count = 1.0 if reg_scaling == "count" else observations.mass / float(m * n) ** 0.5
-            schedule = AnnealedRidge(omega, k, count)
-        else:
-            schedule = FixedRidge(reg, omega)
-
-        end = alternate(
-            engine, start, schedule, tol=tol, max_iter=max_iter, momentum=momentum,
-            orthogonalize=orthogonalize, callback=callback, progress=progress,
-            held_out=None if held_out is None else CompletionEngine(
-                held_out, omega, level=level, scale=engine.spread, count_scaled=True,
-                n_threads=n_threads,
-            ),
-            patience=patience,
-            checkpoint=kept,
-        )  # fmt: skip
-        return Factorization(
-            X=np.ascontiguousarray(end.X[:, :k]),
-            Y=np.ascontiguousarray(end.Y[:, :k]),
-            omega=omega,
-            mu=0.0 if level is None else level,
-            row_intercepts=end.X[:, k].copy() if intercepts else None,
-            col_intercepts=end.Y[:, k].copy() if intercepts else None,
-            reg=end.ridge.factors,
-            reg_scaling=reg_scaling,
-            intercept_reg=end.ridge.intercepts if intercepts else 0.0,
-            scale=engine.spread,
-            converged=end.converged,
-            history=end.history,
-            unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
-            unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
-            row_labels=observations.row_labels,
-            col_labels=observations.col_labels,
-        )
+    schedule = _ridge_schedule(engine, observations, settings)
+    end = alternate(engine, start, schedule, settings, lambda: data.digests, judge)
+    return Factorization(
+        X=np.ascontiguousarray(end.X[:, :k]),
+        Y=np.ascontiguousarray(end.Y[:, :k]),
+        omega=omega,
+        mu=0.0 if mu is None else mu,
+        row_intercepts=end.X[:, k].copy() if intercepts else None,
+        col_intercepts=end.Y[:, k].copy() if intercepts else None,
+        reg=end.ridge.factors,
+        reg_scaling=settings.reg_scaling,
+        intercept_reg=end.ridge.intercepts if intercepts else 0.0,
+        scale=engine.spread,
+        converged=end.converged,
+        history=end.history,
+        unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
+        unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
+        row_labels=observations.row_labels,
+        col_labels=observations.col_labels,
+    )
 
 
-def _check_patience(patience: Any, validation: Any) -> int:
-    if patience is None:
-        return PATIENCE
-    if validation is None:
-        raise ValueError(f"patience needs validation, got patience={patience!r} without it")
-    return check_integer(patience, "patience", minimum=1)
+def _ridge_schedule(
+    engine: CompletionEngine, observations: Source, settings: Settings
+) -> RidgeSchedule:
+    if settings.reg == "auto":
+        return _noise_ridge(engine, observations, settings.k, settings.intercepts)
+    m, n = observations.shape
+    counted = settings.reg_scaling == "count"
+    return settings.numbered_ridge(1.0 if counted else observations.mass / float(m * n) ** 0.5)
 
 
 def _noise_ridge(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.threads import count_threads
 from fastemf.levels import fit_near
 from fastemf.metrics import effective_omega
 from fastemf.model.factorization import Factorization
 from fastemf.observations import hold_out
-from fastemf.observations.memory import Observations, observe
-from fastemf.support.validation import check_rng, check_share
+from fastemf.observations.memory import Observations
+from fastemf.solver.opening import hold_apart, open_in_memory
+from fastemf.solver.records import SweepRecord
+from fastemf.solver.settings import Settings
+from fastemf.support.validation import check_share
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
 
 __all__ = ["Calibration", "level_for_coverage"]
@@ -85,11 +88,20 @@ def level_for_coverage(
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
+    reg_scaling: str = "count",
     intercepts: bool = False,
+    init: Any = "spectral",
     tol: float = 1e-5,
     max_iter: int = 100,
+    momentum: bool = True,
+    anneal: bool = True,
+    orthogonalize: bool = False,
+    solver: str = "auto",
+    validation: Any = None,
+    patience: int | None = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
+    callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
 ) -> Calibration:
     """Find the level whose fit has a wanted share of values at or below it, such as 95 %.
@@ -113,7 +125,8 @@ def level_for_coverage(
     Parameters
     ----------
     R
-        The observations, in any form that `complete` takes.
+        The observations, in any form that `complete` takes and that is in memory: no store,
+        and no `client`, as cells are held out by a mask over all of them.
     coverage
         The wanted share of values at or below the fit, in (0, 1). At least 20 held-out cells
         must be expected on the rarer side.
@@ -121,12 +134,22 @@ def level_for_coverage(
         Rank.
     held_out
         Share of the cells to hold out, in (0, 1). Repeated observations of a cell stay together.
-    rows, cols, values, weights, shape, reg, intercepts, tol, n_jobs, progress
+    rows, cols, values, weights, shape
         As in `complete`. Weights also count in the share.
+    reg, reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, n_jobs, progress
+        As in `complete`, at each level.
+    init, anneal
+        As in `complete`, for the level that is fitted first.
     max_iter
         Most sweeps to do at each level.
+    validation
+        As in `complete`: a share of the cells that `held_out` leaves, or entries, by which the
+        sweeps of every fit are judged. They do not count in the share.
     random_state
         Seed or numpy Generator for the cells held out and the start.
+    callback
+        Called with each sweep's `SweepRecord`, fit after fit; a true return value ends the
+        sweeps of that fit.
 
     Returns
     -------
@@ -137,6 +160,8 @@ def level_for_coverage(
     ------
     ValueError
         Also where too few cells are held out for such a share.
+    TypeError
+        Also where `R` is a store.
 
     Warns
     -----
@@ -145,6 +170,10 @@ def level_for_coverage(
         standard errors off, as it may be where many values are equal; and as in `complete`.
     ConvergenceWarning
         When the fit returned did not reach `tol`.
+
+    Notes
+    -----
+    There is no `checkpoint`: it would have to hold the search, of which a fit is a short part.
 
     Examples
     --------
@@ -158,15 +187,15 @@ def level_for_coverage(
     """
     wanted = check_share(coverage, "coverage")
     share_out = check_share(held_out, "held_out")
-    rng = check_rng(random_state)
-    observations = observe(
-        R, rows=rows, cols=cols, values=values, weights=weights, shape=shape,
-        n_threads=count_threads(n_jobs),
+    settings = Settings(
+        omega=0.5, k=k, reg=reg, reg_scaling=reg_scaling, intercepts=intercepts, init=init,
+        tol=tol, max_iter=max_iter, momentum=momentum, anneal=anneal, orthogonalize=orthogonalize,
+        solver=solver, validation=validation, patience=patience, random_state=random_state,
+        n_jobs=n_jobs, callback=callback, progress=progress,
     )  # fmt: skip
-    settings = {
-        "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
-        "random_state": rng, "n_jobs": n_jobs, "progress": progress,
-    }  # fmt: skip
+    rng = settings.generator()
+    names = (rows, cols, values)
+    observations = open_in_memory(R, weights, shape, names, n_jobs)
     out = hold_out.held_out(observations, share_out, rng, "held_out")
     fitted, judged = observations.subset(~out), _Judge(observations.subset(out))
     beyond = judged.cells * min(wanted, 1 - wanted)
@@ -177,13 +206,15 @@ def level_for_coverage(
             "held_out, give more data, or ask for less"
         )
 
+    data = hold_apart(fitted, validation, rng, names)
     search = _Search(wanted, judged)
     omega: float | None = _first_guess(fitted, wanted)
     fits: list[Factorization] = []
     shares: list[float] = []
 
     def try_level(omega: float) -> None:
-        fits.append(fit_near(_nearest(fits, omega), fitted, omega, k, settings))
+        near = _nearest(fits, omega)
+        fits.append(fit_near(near, data, replace(settings, omega=omega), rng))
         shares.append(judged.share(fits[-1]))
 
     with PassedOnOnce(leave_out=ConvergenceWarning):
@@ -213,9 +244,9 @@ def level_for_coverage(
             f"coverage={coverage!r} was not met: the nearest share is {share:.4g}, at omega="
             f"{fit.omega:.3g}; it jumps, as it does where many values are equal"
         )
-    if not fit.converged:
+    if not fit.converged and fit.n_iter >= max_iter:
         warn(
-            f"the fit at omega={fit.omega:.3g} did not settle within max_iter={max_iter} sweeps; "
+            f"the fit at omega={fit.omega:.3g} did not converge within max_iter={max_iter} sweeps; "
             "its share is measured all the same; raise max_iter or tol",
             ConvergenceWarning,
         )

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.completion import complete
+from fastemf import completion
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
 from fastemf.observations.source import Source
-from fastemf.solver.opening import source_of
-from fastemf.support.validation import check_levels, check_rng
+from fastemf.solver.checkpoint import check_begin
+from fastemf.solver.opening import Data, hold_apart, open_source
+from fastemf.solver.records import SweepRecord
+from fastemf.solver.settings import Settings
+from fastemf.support.validation import check_levels
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
 
 __all__ = ["complete_levels", "fit_near"]
@@ -30,18 +36,30 @@ def complete_levels(
     weights: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
+    reg_scaling: str = "count",
     intercepts: bool = False,
+    init: Any = "spectral",
     tol: float = 1e-5,
     max_iter: int = 100,
+    momentum: bool = True,
+    anneal: bool = True,
+    orthogonalize: bool = False,
+    solver: str = "auto",
+    validation: Any = None,
+    patience: int | None = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
     client: Any = None,
+    callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = False,
 ) -> Levels:
     """Fit a low-rank matrix at each of several expectile levels; their predictions never cross.
 
     The level farthest from the data's tail (the lowest, where the tail is to the right) is
-    fitted as by `complete`: it settles soonest. The others follow in their order, each from its
+    fitted as by `complete`: it converges soonest. The others follow in their order, each from its
     neighbour's fit, to the same tolerance. That takes fewer sweeps than starting each anew, and
     ends about as low, though not at the same bits. A cell's predictions are then sorted
     across the levels, which is never worse than leaving them as they are: see `Levels`.
@@ -55,14 +73,40 @@ def complete_levels(
         for "95 % of the values below", see `level_for_coverage`.
     k
         Rank of each level's fit.
-    rows, cols, values, weights, shape, reg, intercepts, tol, random_state, n_jobs, client, progress
-        As in `complete`. With ``reg="auto"`` each level's ridge follows its own residuals.
+    rows, cols, values, weights, shape, client
+        As in `complete`.
+    reg
+        Ridge, as in `complete`. With ``"auto"`` each level's follows its own residuals.
+    reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, random_state, n_jobs
+        As in `complete`, at each level.
+    init, anneal
+        As in `complete`, for the level that is fitted first.
     max_iter
         Most sweeps to do at each level.
+    validation
+        As in `complete`; the same cells are held out at all levels.
+    progress, checkpoint_every
+        As in `complete`.
+    callback
+        Called with each sweep's `SweepRecord`, level after level; a true return value ends the
+        sweeps of that level.
+    checkpoint
+        File to keep the state of the fits in: one for each level, whose omega is added to the
+        name given, such as ``state-0.1.npz`` for ``state.npz``. They stay when all is done.
+    resume
+        Go on from the files of `checkpoint`; the fits are bitwise identical to those of a run
+        without interruption, and levels that were done are not fitted again. Data and settings
+        must be the same as in `complete`, and so must the levels. With a greater `max_iter` each
+        level goes on from where it was.
 
     Returns
     -------
     Levels
+
+    Raises
+    ------
+    fastemf.CheckpointError, FileExistsError
+        As in `complete`.
 
     Warns
     -----
@@ -82,42 +126,61 @@ def complete_levels(
     True
     """
     wanted = check_levels(omegas)
-    rng = check_rng(random_state)
-    settings = {
-        "reg": reg, "intercepts": intercepts, "tol": tol, "max_iter": max_iter,
-        "random_state": rng, "n_jobs": n_jobs, "progress": progress,
-    }  # fmt: skip
-    fit: Factorization | None = None
+    settings = Settings(
+        omega=wanted[0], k=k, reg=reg, reg_scaling=reg_scaling, intercepts=intercepts, init=init,
+        tol=tol, max_iter=max_iter, momentum=momentum, anneal=anneal, orthogonalize=orthogonalize,
+        solver=solver, validation=validation, patience=patience, random_state=random_state,
+        n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every, resume=resume, omegas=wanted,
+    )  # fmt: skip
+    each = {omega: _at_level(settings, omega) for omega in wanted}
+    names = (rows, cols, values)
     fits: dict[float, Factorization] = {}
     with (
-        source_of(R, weights, shape, (rows, cols, values), client, n_jobs) as observations,
+        open_source(R, weights, shape, names, client, n_jobs) as source,
         PassedOnOnce(leave_out=ConvergenceWarning),
     ):
-        for omega in wanted if _tail_is_right(observations) else reversed(wanted):
-            fit = fits[omega] = fit_near(fit, observations, omega, k, settings)
-    open_ended = [omega for omega in wanted if not fits[omega].converged]
-    if open_ended:
-        names = ", ".join(f"{omega:g}" for omega in open_ended)
-        warn(
-            f"{len(open_ended)} of {len(wanted)} levels did not settle within max_iter={max_iter} "
-            f"sweeps ({names}); raise max_iter or tol",
-            ConvergenceWarning,
-        )
+        rng = settings.generator()
+        data = hold_apart(source, validation, rng, names)
+        fit: Factorization | None = None
+        for omega in wanted if _tail_is_right(data.fitted) else reversed(wanted):
+            fit = fits[omega] = fit_near(fit, data, each[omega], rng)
+            # Whether this level was fitted now or came from its file must not show in the next,
+            # which draws nothing but a start for rows without observations.
+            rng = np.random.default_rng(0)
+    _warn_of_limits([fits[omega] for omega in wanted], max_iter)
     return Levels(tuple(fits[omega] for omega in wanted))
 
 
 def fit_near(
-    neighbour: Factorization | None,
-    observations: Source,
-    omega: float,
-    k: int,
-    settings: dict[str, Any],
+    neighbour: Factorization | None, data: Data, settings: Settings, rng: np.random.Generator
 ) -> Factorization:
-    """`complete` at one level, from another level's fit where there is one."""
-    if neighbour is None:
-        return complete(observations, omega, k, **settings)
-    # Annealing is for rough starts: it would lead away from this one.
-    return complete(observations, omega, k, init=neighbour, anneal=False, **settings)
+    """Fit one level, from another level's fit where there is one."""
+    if neighbour is not None:
+        # Annealing is for rough starts: it would lead away from this one.
+        settings = replace(settings, init=neighbour, anneal=False)
+    return completion.fit(data, settings, rng)
+
+
+def _at_level(settings: Settings, omega: float) -> Settings:
+    """Make the settings of one level, with a checkpoint of its own."""
+    path = settings.checkpoint
+    if path is not None:
+        path = Path(path).with_name(f"{Path(path).stem}-{omega!r}{Path(path).suffix}")
+        check_begin(path, settings.resume)
+    return replace(settings, omega=omega, checkpoint=path)
+
+
+def _warn_of_limits(fits: list[Factorization], max_iter: int) -> None:
+    # One that a callback ended before that did as it was told.
+    open_ended = [fit for fit in fits if not fit.converged and fit.n_iter >= max_iter]
+    if open_ended:
+        names = ", ".join(f"{fit.omega:g}" for fit in open_ended)
+        warn(
+            f"{len(open_ended)} of {len(fits)} levels did not converge within max_iter={max_iter} "
+            f"sweeps ({names}); raise max_iter or tol",
+            ConvergenceWarning,
+        )
 
 
 def _tail_is_right(observations: Source) -> bool:

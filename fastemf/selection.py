@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.completion import complete
-from fastemf.kernels.threads import count_threads, single_threaded_blas
+from fastemf import completion
+from fastemf.kernels.threads import single_threaded_blas
 from fastemf.loss import sign_weights
 from fastemf.model.factorization import Factorization
 from fastemf.observations.hold_out import folds as dealt_folds
-from fastemf.observations.memory import Observations, observe
+from fastemf.observations.memory import Observations
+from fastemf.solver.opening import hold_apart, open_in_memory
 from fastemf.solver.progress import counting
-from fastemf.support.validation import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_level,
-    check_rank,
-    check_reg,
-    check_rng,
-)
+from fastemf.solver.settings import Settings
+from fastemf.support.validation import check_choice, check_integer, check_rank, check_reg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,6 +147,12 @@ def select(
     intercepts: bool = False,
     tol: float = 1e-5,
     max_iter: int = 100,
+    momentum: bool = True,
+    anneal: bool = True,
+    orthogonalize: bool = False,
+    solver: str = "auto",
+    validation: Any = None,
+    patience: int | None = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
     progress: bool = False,
@@ -169,8 +168,11 @@ def select(
 
     Parameters
     ----------
-    R, omega
-        Observations and expectile level, as in `fastemf.complete`.
+    R
+        The observations, in any form that `fastemf.complete` takes and that is in memory: no
+        store, and no `client`, as folds are held out by a mask over all of them.
+    omega
+        Expectile level, as in `fastemf.complete`.
     ks
         Ranks to compare; the default is 1, 2, 5 and 10, as far as the shape allows.
     regs
@@ -181,8 +183,13 @@ def select(
     rule
         ``"best"``: the lowest loss. ``"one_se"``: the simplest setting (smallest rank, then
         strongest ridge) whose loss is within one standard error of the lowest.
-    rows, cols, values, weights, shape, reg_scaling, intercepts, tol, max_iter
+    rows, cols, values, weights, shape
         As in `fastemf.complete`.
+    reg_scaling, intercepts, tol, max_iter, momentum, anneal, orthogonalize, solver
+        As in `fastemf.complete`, for every fit.
+    validation, patience
+        As in `fastemf.complete`, for every fit: where `validation` is a share, of the cells that
+        the fold leaves. These judge the sweeps; settings are compared by the fold's cells alone.
     random_state
         Seed or numpy Generator for the folds and the starts.
     n_jobs
@@ -201,6 +208,9 @@ def select(
     stronger one, unless that ridge all but removed a factor, which would stay removed.
     Warnings about gaps and convergence come from the final fit only.
 
+    There is no `init`, as fits start from one another; no `callback`, which could not tell the
+    many fits apart; and no `checkpoint`, which would have to hold the comparison, not one fit.
+
     Examples
     --------
     >>> import fastemf
@@ -209,27 +219,35 @@ def select(
     >>> chosen.fit.k == chosen.best.k
     True
     """
-    omega = check_level(omega)
     folds = check_integer(folds, "folds", minimum=2)
     check_choice(rule, "rule", ("best", "one_se"))
-    check_flag(progress, "progress")
-    observed = observe(
-        R, rows=rows, cols=cols, values=values, weights=weights, shape=shape,
-        n_threads=count_threads(n_jobs),
-    )  # fmt: skip
-    ks = _check_ranks(ks, observed.shape)
     if regs is None and reg_scaling == "plain":
         raise ValueError('regs must be given with reg_scaling="plain": the default is count-scaled')
     given = None if regs is None else _check_ridges(regs)
-    fitted = partial(
-        complete, omega=omega, reg_scaling=reg_scaling, intercepts=intercepts, tol=tol,
-        max_iter=max_iter, random_state=random_state, n_jobs=n_jobs,
+    settings = Settings(
+        omega=omega, k=1, reg="auto" if given is None else given[0], reg_scaling=reg_scaling,
+        intercepts=intercepts, tol=tol, max_iter=max_iter, momentum=momentum, anneal=anneal,
+        orthogonalize=orthogonalize, solver=solver, validation=validation, patience=patience,
+        random_state=random_state, n_jobs=n_jobs, progress=progress,
     )  # fmt: skip
-    fold, part = dealt_folds(observed, folds, check_rng(random_state), parts=PARTS)
+    for reg in given or ():
+        replace(settings, reg=reg)  # before the work, not in the middle of it
+    names = (rows, cols, values)
+    observed = open_in_memory(R, weights, shape, names, n_jobs)
+    ks = _check_ranks(ks, observed.shape)
+
+    def fitted(
+        to_fit: Observations, k: int, reg: Any = "auto", init: Any = "spectral"
+    ) -> Factorization:
+        one = replace(settings, k=k, reg=reg, init=init, progress=False)
+        rng = one.generator()
+        return completion.fit(hold_apart(to_fit, validation, rng, names), one, rng)
+
+    fold, part = dealt_folds(observed, folds, settings.generator(), parts=PARTS)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        grid = [(k, reg) for k in ks for reg in given or _ridges_around(fitted(observed, k=k).reg)]
+        grid = [(k, reg) for k in ks for reg in given or _ridges_around(fitted(observed, k).reg)]
         trial = _Trial(grid, folds, int(part.max()) + 1)
         with counting(len(grid) * folds, "fit", progress) as count:
             for number in range(folds):
@@ -241,7 +259,7 @@ def select(
                         count()
                         continue
                     start = _start(previous, k, reg)
-                    fit = fitted(train, k=k, reg=reg, init=start)
+                    fit = fitted(train, k, reg, start)
                     trial.judge(place, number, fit, held, part[mask])
                     previous = previous if reg == "auto" else fit
                     count()
@@ -249,7 +267,7 @@ def select(
                     trial.drop(number + 1, rule)
     table = trial.table()
     best = choose(table, rule)
-    return Selection(table, best, rule, omega, fitted(observed, k=best.k, reg=best.reg))
+    return Selection(table, best, rule, settings.omega, fitted(observed, best.k, best.reg))
 
 
 def choose(table: Sequence[Setting], rule: str) -> Setting:
@@ -343,7 +361,7 @@ def _check_ranks(ks: Any, shape: tuple[int, int]) -> list[int]:
     return sorted({check_rank(k, shape, "ks") for k in _check_grid(ks, "ks")})
 
 
-def _check_ridges(regs: Any) -> list[float | str]:
+def _check_ridges(regs: Any) -> list[Any]:
     """Without repeats: "auto" first, then from strong to weak."""
     ridges = {check_reg(reg) for reg in _check_grid(regs, "regs")}
     numbers = sorted((reg for reg in ridges if reg != "auto"), reverse=True)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import fastemf
 from fastemf import Calibration, ConvergenceWarning, complete, level_for_coverage
 from fastemf.coverage import _Judge, _quantile, _Search
 from fastemf.datasets import load_wsdream, make_skewed, split
-from fastemf.observations.hold_out import held_out
+from fastemf.observations.hold_out import held_out, hold_out
 from fastemf.observations.memory import observe
 
 DATA = make_skewed(40, 30, rank=1, density=0.7, random_state=0)
@@ -198,8 +199,10 @@ def test_equal_values_cannot_be_divided():
     assert "was not met: the nearest share is" in str(caught[-1].message)
 
 
-def test_a_fit_that_did_not_settle_says_so():
-    with pytest.warns(ConvergenceWarning, match=r"the fit at omega=.* within max_iter=1 sweeps"):
+def test_a_fit_that_did_not_converge_says_so():
+    with pytest.warns(
+        ConvergenceWarning, match=r"the fit at omega=.* did not converge within max_iter=1 sweeps"
+    ):
         calibrated(0.5, max_iter=1, tol=1e-9)
 
 
@@ -221,6 +224,59 @@ def test_a_fit_that_did_not_settle_says_so():
 def test_bad_input(wanted, settings, error, message):
     with pytest.raises(error, match=message):
         calibrated(wanted, **settings)
+
+
+# --- the settings of `complete` --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"reg": 0.1, "reg_scaling": "plain"},
+        {"solver": "cg"},
+        {"momentum": False},
+        {"intercepts": False, "reg": 0, "orthogonalize": True, "max_iter": 300},
+        {"init": "random"},
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_settings_reach_the_fits(settings):
+    found = calibrated(0.5, **settings)
+    observed, rng = observe(R), np.random.default_rng(0)
+    out = held_out(observed, 0.2, rng, "held_out")
+    settings = {"intercepts": True, "tol": 1e-4, **settings}
+    first = complete(observed.subset(~out), found.tried[0][0], 1, random_state=rng, **settings)
+    rows, cols, values, _ = outside(R, 0.2, 0)
+    assert found.tried[0][1] == np.mean(values <= first.predict(rows, cols))
+
+
+def test_what_judges_the_sweeps_is_neither_fitted_nor_counted():
+    found = calibrated(0.5, validation=0.25, patience=2)
+    assert found.held_out == round(0.2 * R.nnz)
+    assert not np.isnan(found.fit.history[-1].validation_loss)
+    observed, rng = observe(R), np.random.default_rng(0)
+    out = held_out(observed, 0.2, rng, "held_out")
+    train, judge = hold_out(observed.subset(~out), 0.25, rng)
+    first = complete(
+        train, found.tried[0][0], 1, validation=judge, patience=2, random_state=rng,
+        intercepts=True, tol=1e-4,
+    )  # fmt: skip
+    rows, cols, values, _ = outside(R, 0.2, 0)
+    assert found.tried[0][1] == np.mean(values <= first.predict(rows, cols))
+
+
+def test_a_callback_sees_the_sweeps_of_all_fits():
+    seen = []
+    found = calibrated(0.5, callback=lambda record: seen.append(record.sweep))
+    assert seen.count(1) == len(found.tried)
+
+
+def test_a_store_is_refused(tmp_path):
+    store = fastemf.store.build((R.row, R.col, R.data), tmp_path / "store", shape=R.shape)
+    for data in (store, tmp_path / "store"):
+        with pytest.raises(TypeError, match="R must be in memory here, where cells are held out"):
+            level_for_coverage(data, 0.5, 1)
 
 
 # --- cells that nobody saw -----------------------------------------------------------------

@@ -16,6 +16,7 @@ from fastemf import ConvergenceWarning, Levels, complete, complete_levels
 from fastemf.completion import NOISE_FACTOR
 from fastemf.datasets import load_wsdream, make_skewed
 from fastemf.loss import expectile_loss
+from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import observe
 
 OMEGAS = (0.1, 0.5, 0.9)
@@ -98,7 +99,7 @@ def test_noiseless_data_have_one_value_at_all_levels():
 
 @pytest.mark.compiled
 def test_negated_data_mirror_the_levels():
-    # Fits one by one agree only as far as they settled: here they settle well.
+    # Fits one by one agree only as far as they converged: here they converge well.
     mirrored = complete_levels(-DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
     levels = complete_levels(DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
     np.testing.assert_allclose(
@@ -136,8 +137,61 @@ def test_the_data_are_read_once(monkeypatch):
 
     monkeypatch.setattr("fastemf.solver.opening.observe", counted)
     complete_levels(DATA, OMEGAS, 2)
-    assert [R is DATA for R in given] == [True, False, False, False]
-    assert len({id(R) for R in given[1:]}) == 1
+    assert [R is DATA for R in given] == [True]
+
+
+# --- the settings of `complete` --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"reg": 0.1, "reg_scaling": "plain"},
+        {"solver": "cg"},
+        {"momentum": False},
+        {"reg": 0, "orthogonalize": True, "max_iter": 300},
+        {"init": "random", "random_state": 4},
+    ],
+    ids=repr,
+)
+def test_settings_reach_every_level(settings):
+    levels = complete_levels(DATA, (0.2, 0.8), 2, **settings)
+    alone = complete(DATA, 0.2, 2, **settings)
+    np.testing.assert_array_equal(levels.fits[0].X, alone.X)
+    settings.pop("init", None)
+    neighbour = complete(DATA, 0.8, 2, **settings | {"init": alone, "anneal": False})
+    np.testing.assert_array_equal(levels.fits[1].X, neighbour.X)
+
+
+def test_annealing_can_be_turned_off_at_the_first_level():
+    levels = complete_levels(DATA, (0.2, 0.8), 2, reg=0, anneal=False, max_iter=300)
+    assert all(record.reg == 0 for fit in levels.fits for record in fit.history)
+    annealed = complete_levels(DATA, (0.2, 0.8), 2, reg=0, max_iter=300)
+    assert annealed.fits[0].history[0].reg > 0
+    assert annealed.fits[1].history[0].reg == 0
+
+
+def test_the_same_cells_are_held_out_at_all_levels():
+    levels = complete_levels(DATA, (0.2, 0.8), 2, validation=0.3, patience=2)
+    rng = np.random.default_rng(0)
+    train, judge = hold_out(observe(DATA), 0.3, rng)
+    alone = complete(train, 0.2, 2, validation=judge, patience=2, random_state=rng)
+    np.testing.assert_array_equal(levels.fits[0].X, alone.X)
+    after = complete(train, 0.8, 2, validation=judge, patience=2, init=levels.fits[0])
+    np.testing.assert_array_equal(levels.fits[1].X, after.X)
+    assert levels.fits[1].history[-1].validation_loss == after.history[-1].validation_loss
+
+
+def test_a_callback_sees_all_sweeps_and_may_end_a_level():
+    seen = []
+
+    def two(record):
+        seen.append(record.sweep)
+        return record.sweep == 2
+
+    levels = complete_levels(DATA, OMEGAS, 2, callback=two)  # no warning: it did as it was told
+    assert seen == [1, 2] * 3
+    assert [fit.n_iter for fit in levels.fits] == [2, 2, 2]
 
 
 # --- predictions ---------------------------------------------------------------------------
@@ -245,12 +299,12 @@ def test_one_level_of_several():
 # --- what goes wrong -----------------------------------------------------------------------
 
 
-def test_levels_that_did_not_settle_are_named_in_one_warning():
+def test_levels_that_did_not_converge_are_named_in_one_warning():
     with pytest.warns(ConvergenceWarning) as caught:
         levels = complete_levels(DATA, OMEGAS, 2, max_iter=2)
     assert len(caught) == 1
     assert caught[0].filename == __file__
-    assert "3 of 3 levels did not settle within max_iter=2 sweeps (0.1, 0.5, 0.9)" in str(
+    assert "3 of 3 levels did not converge within max_iter=2 sweeps (0.1, 0.5, 0.9)" in str(
         caught[0].message
     )
     assert not any(fit.converged for fit in levels.fits)

@@ -138,6 +138,65 @@ def test_a_ridge_that_leaves_nothing_does_not_spoil_the_next():
     assert after.best == alone.best
 
 
+# --- the settings of `complete` ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reg", "settings"),
+    [
+        (0.1, {"reg_scaling": "plain"}),
+        (0.1, {"solver": "cg"}),
+        (0.1, {"momentum": False}),
+        (0, {"anneal": False}),
+        (0, {"orthogonalize": True}),
+        (0.1, {"validation": 0.2, "patience": 1}),
+    ],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_settings_reach_every_fit(reg, settings):
+    chosen = fastemf.select(R, OMEGA, [2], [reg], 2, **settings, **QUICK)
+    alone = fastemf.complete(R, OMEGA, 2, reg=reg, **settings, **QUICK)
+    np.testing.assert_array_equal(chosen.fit.X, alone.X)
+    observed = observe(R)
+    fold, _ = dealt_folds(observed, 2, np.random.default_rng(0), parts=10)
+    total = 0.0
+    for number in range(2):
+        out = observed.subset(fold == number)
+        fit = fastemf.complete(
+            observed.subset(fold != number), OMEGA, 2, reg=reg, **settings, **QUICK
+        )
+        side = out.by_row
+        total += expectile_loss(side.values - fit.predict(side.keys, side.indices), OMEGA)
+    assert chosen.best.loss == pytest.approx(total / observed.size, rel=1e-10)
+
+
+def test_every_ridge_is_checked_before_any_work():
+    class Unread:
+        """Data that nobody may look at."""
+
+        def __array__(self):
+            pytest.fail("data were read")
+
+    for regs, settings, message in [
+        ([0.1, 0], {"solver": "cg"}, 'solver="cg" needs a ridge'),
+        ([0, 0.1], {"orthogonalize": True}, "orthogonalize=True needs reg=0"),
+        ([0.1, "auto"], {"reg_scaling": "plain"}, 'reg="auto" is count-scaled'),
+        (None, {"reg_scaling": "plain"}, "regs must be given with reg_scaling"),
+        ([0.1], {"patience": 3}, "patience needs validation"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            fastemf.select(Unread(), OMEGA, [1], regs, **settings)
+
+
+def test_a_store_is_refused(tmp_path):
+    i, j = np.nonzero(~np.isnan(R))
+    store = fastemf.store.build((i, j, R[i, j]), tmp_path / "store")
+    for data in (store, tmp_path / "store"):
+        with pytest.raises(TypeError, match="R must be in memory here, where cells are held out"):
+            fastemf.select(data, OMEGA)
+
+
 # --- the rules ------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ from bench.runner import (
     warm_up,
 )
 from bench.scale import Scale
-from fastemf.completion import CG_RANK
+from fastemf.solver.settings import CG_RANK
 
 DTYPE = "float64"  # what NumPy users have unless they ask for something else
 REPEATS = 2  # of the fits that just reach the target

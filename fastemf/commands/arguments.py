@@ -17,6 +17,7 @@ __all__ = [
     "add_model",
     "add_out",
     "add_out_table",
+    "add_validation",
     "check_free",
     "check_free_table",
     "fit_options",
@@ -75,6 +76,14 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--jobs", type=int, default=-1, metavar="N",
         help="threads (default: all cores); the fit does not depend on them",
+    )  # fmt: skip
+
+
+def add_validation(parser: argparse.ArgumentParser) -> None:
+    """Early stopping."""
+    parser.add_argument(
+        "--validation", type=float, metavar="SHARE",
+        help="hold out this share of the cells and stop when they are predicted no better",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from fastemf.commands.arguments import (
     add_data,
     add_model,
+    add_validation,
     check_free,
     fit_options,
     read_data,
@@ -37,10 +38,7 @@ def add(commands: Any) -> None:
         help="instead of a level: the one that has this share of the values at or below the fit, "
         "such as 0.95, found on a fifth of the cells that is held out",
     )  # fmt: skip
-    parser.add_argument(
-        "--validation", type=float, metavar="SHARE",
-        help="hold out this share of the cells and stop when they are predicted no better",
-    )  # fmt: skip
+    add_validation(parser)
     add_model(parser)
     parser.set_defaults(run=run)
 

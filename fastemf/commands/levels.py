@@ -8,6 +8,7 @@ from typing import Any
 from fastemf.commands.arguments import (
     add_data,
     add_model,
+    add_validation,
     check_free,
     fit_options,
     read_data,
@@ -31,6 +32,7 @@ def add(commands: Any) -> None:
         help="two levels or more in (0, 1), after the data or before another option (default "
         "0.1 0.5 0.9); high for the upper tail, not quantiles",
     )  # fmt: skip
+    add_validation(parser)
     add_model(parser)
     parser.set_defaults(run=run)
 
@@ -42,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
     from fastemf.levels import complete_levels
 
     levels = complete_levels(
-        data.pop("R"), args.omegas, args.rank, reg=args.reg, **data, **fit_options(args)
-    )
+        data.pop("R"), args.omegas, args.rank, reg=args.reg, validation=args.validation,
+        **data, **fit_options(args),
+    )  # fmt: skip
     levels.save(args.out)
     print_facts(args.out, levels, to_json=args.json)

@@ -492,7 +492,7 @@ class Factorization(LowRankModel):
         return CompletionEngine(
             observed,
             self.omega,
-            level=None if self.row_intercepts is None else self.mu,
+            mu=None if self.row_intercepts is None else self.mu,
             scale=self.scale,
             count_scaled=self.reg_scaling == "count",
             n_threads=n_threads,

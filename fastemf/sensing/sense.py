@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,28 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastemf.completion import complete
-from fastemf.kernels.threads import count_threads, single_threaded_blas
+from fastemf import completion
+from fastemf.kernels.threads import single_threaded_blas
 from fastemf.model.factorization import Factorization
 from fastemf.operators import Entries, Operator
 from fastemf.operators.conversion import as_operator
 from fastemf.sensing.regression import design_of, overflow_error, solve_regression
 from fastemf.solver.fitting import alternate
+from fastemf.solver.opening import Data, open_source
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
-from fastemf.solver.ridge import AnnealedRidge, FixedRidge, RidgeSchedule
+from fastemf.solver.settings import Settings
 from fastemf.solver.start import measured_factors
-from fastemf.support.validation import (
-    check_dtype,
-    check_flag,
-    check_integer,
-    check_level,
-    check_number,
-    check_rank,
-    check_rng,
-)
+from fastemf.support.validation import check_dtype, check_rank
 from fastemf.support.warn import warn
 
 __all__ = ["sense"]
+
+NO_NAMES = (None, None, None)  # of columns: measurements are no table
 
 
 def sense(
@@ -39,8 +36,8 @@ def sense(
     omega: float,
     k: int,
     *,
-    shape: tuple[int, int] | None = None,
     weights: ArrayLike | None = None,
+    shape: tuple[int, int] | None = None,
     reg: Any = 0.0,
     init: Any = "spectral",
     tol: float = 1e-5,
@@ -52,6 +49,9 @@ def sense(
     n_jobs: int | None = -1,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int = 10,
+    resume: bool = False,
 ) -> Factorization:
     """Recover a low-rank matrix from linear measurements under the expectile loss.
 
@@ -71,10 +71,10 @@ def sense(
         Expectile level in (0, 1), as in `fastemf.complete`.
     k
         Rank, from 1 to min(m, n).
-    shape
-        (m, n), for a sparse matrix or a `LinearOperator`.
     weights
         Positive weight of each measurement; weight two is the measurement twice.
+    shape
+        (m, n), for a sparse matrix or a `LinearOperator`.
     reg
         Plain ridge λ. 0, the default, is the paper's problem.
     init
@@ -84,7 +84,7 @@ def sense(
         As in `fastemf.complete`; ``orthogonalize`` needs ``reg=0``.
     random_state
         Seed or numpy Generator for the start. Same seed, same bits, for any n_jobs.
-    n_jobs, callback, progress
+    n_jobs, callback, progress, checkpoint, checkpoint_every, resume
         As in `fastemf.complete`.
 
     Returns
@@ -93,6 +93,11 @@ def sense(
         With ``reg_scaling="plain"`` and no intercepts: both are about the entries of
         rows and columns, which a general map does not have. ``fit.measure(A)`` gives
         the fitted measurements.
+
+    Raises
+    ------
+    fastemf.CheckpointError, FileExistsError
+        As in `fastemf.complete`.
 
     Warns
     -----
@@ -111,6 +116,11 @@ def sense(
     to the same minimum. Of `fastemf.operators.Entries` this is `fastemf.complete` with
     a plain ridge, and nothing is proved.
 
+    What `fastemf.complete` takes beside these is about entries: names of columns, counts of rows
+    and columns (``reg="auto"``, `reg_scaling`), `intercepts`, the `solver` of a row, and a
+    `client` with blocks of rows. Nor is there `validation`: a map measures all at once, and none
+    of it can be held out.
+
     Examples
     --------
     >>> import numpy as np, fastemf
@@ -121,26 +131,19 @@ def sense(
     >>> bool(np.allclose(fit.to_dense(), M))
     True
     """
-    omega = check_level(omega)
     if isinstance(reg, str):
         raise ValueError(
             "reg must be a number >= 0 for linear measurements: a ridge that follows rows' counts "
             f"has no meaning for a general map, got {reg!r}"
         )
-    reg = check_number(reg, "reg")
-    momentum = check_flag(momentum, "momentum")
-    anneal = check_flag(anneal, "anneal")
-    if check_flag(orthogonalize, "orthogonalize"):
-        if reg != 0:
-            raise ValueError(f"orthogonalize=True needs reg=0, got reg={reg!r}")
-        momentum = anneal = False
-    tol = check_number(tol, "tol")
-    max_iter = check_integer(max_iter, "max_iter", minimum=1)
-    rng = check_rng(random_state)
-    n_threads = count_threads(n_jobs)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be callable, got {callback!r}")
-    check_flag(progress, "progress")
+    settings = Settings(
+        omega=omega, k=k, reg=reg, reg_scaling="plain", init=init, tol=tol, max_iter=max_iter,
+        momentum=momentum, anneal=anneal, orthogonalize=orthogonalize,
+        random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
+        checkpoint=checkpoint, checkpoint_every=checkpoint_every, resume=resume,
+    )  # fmt: skip
+    rng = settings.generator()
+    n_threads = settings.n_threads
 
     A = as_operator(A, shape)
     p, m, n = A.shape
@@ -149,29 +152,18 @@ def sense(
     dtype = np.dtype(np.float32) if A.dtype == b.dtype == np.float32 else np.dtype(np.float64)
     _warn_if_undetermined(p, m, n, k)
     if isinstance(A, Entries):
-        return complete(
-            (A.rows, A.cols, b), omega, k, shape=(m, n), weights=weights, reg=reg,
-            reg_scaling="plain", init=init, tol=tol, max_iter=max_iter, momentum=momentum,
-            anneal=anneal, orthogonalize=orthogonalize, random_state=rng, n_jobs=n_jobs,
-            callback=callback, progress=progress,
-        )  # fmt: skip
+        with open_source((A.rows, A.cols, b), weights, (m, n), NO_NAMES, None, n_jobs) as source:
+            return completion.fit(Data(source), settings, rng)
 
-    engine = SensingEngine(A, b, omega, weights=weights, dtype=dtype, n_threads=n_threads)
+    engine = SensingEngine(A, b, settings.omega, weights=weights, dtype=dtype, n_threads=n_threads)
     X, Y = measured_factors(init, A, engine.b, engine.weights, k, dtype, rng, n_threads)
-    schedule: RidgeSchedule
-    if reg == 0 and anneal:
-        schedule = AnnealedRidge(omega, k, engine.gain(X, Y) * float(m * n) ** 0.5)
-    else:
-        schedule = FixedRidge(reg, omega)
-
-    end = alternate(
-        engine, lambda: (X, Y), schedule, tol=tol, max_iter=max_iter, momentum=momentum,
-        orthogonalize=orthogonalize, callback=callback, progress=progress,
-    )  # fmt: skip
+    count = engine.gain(X, Y) * float(m * n) ** 0.5 if settings.anneals else 1.0
+    schedule = settings.numbered_ridge(count)
+    end = alternate(engine, lambda: (X, Y), schedule, settings, lambda: [engine.digest()])
     return Factorization(
         X=end.X,
         Y=end.Y,
-        omega=omega,
+        omega=settings.omega,
         mu=0.0,
         row_intercepts=None,
         col_intercepts=None,
@@ -204,6 +196,7 @@ class SensingEngine:
         self.scale = float(np.sqrt(self.weights @ self.b**2 / self.mass))
         self.rounding = 16 * float(np.finfo(dtype).eps) * self.scale
         self._A = A
+        self._dtype = dtype
         self._n_threads = n_threads
 
     def gain(self, X: NDArray[Any], Y: NDArray[Any]) -> float:
@@ -247,10 +240,16 @@ class SensingEngine:
         squares = (float(np.sum(np.square(factor, dtype=np.float64))) for factor in (X, Y))
         return ridge.factors * sum(squares)
 
-    def orthonormal(self, factor: NDArray[Any]) -> NDArray[Any]:
-        """Q of the factor's QR decomposition."""
-        with single_threaded_blas():
-            return np.linalg.qr(factor)[0]
+    def digest(self) -> str:
+        """A fingerprint of the measurements; of the map, by what it measures of random factors."""
+        _, m, n = self._A.shape
+        rng = np.random.default_rng(0)
+        measured = self._measure(rng.standard_normal((m, 1)), rng.standard_normal((n, 1)))
+        about = repr((self._A.shape, self._dtype.str)).encode()
+        found = hashlib.blake2b(about, digest_size=16)
+        for part in (self.b, self.weights, measured):
+            found.update(np.ascontiguousarray(part).data)
+        return found.hexdigest()
 
     def _measure(self, X: NDArray[Any], Y: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(self._A.forward(X, Y, n_jobs=self._n_threads), np.float64)

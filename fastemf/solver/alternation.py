@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.kernels.threads import single_threaded_blas
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
 from fastemf.solver.ridge import RidgeSchedule
+from fastemf.solver.settings import Settings
 
-__all__ = ["Alternation", "Engine", "Outcome", "Point", "State"]
+__all__ = ["Alternation", "Engine", "Outcome", "Point", "State", "Sweep"]
 
 PLAIN_SWEEPS = 3  # before momentum has a direction worth following
 
@@ -38,9 +40,6 @@ class Engine(Protocol):
 
     def penalty(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> float:
         """Ridge term of the objective."""
-
-    def orthonormal(self, factor: NDArray[Any]) -> NDArray[Any]:
-        """Q of the factor's QR decomposition."""
 
 
 class Outcome(NamedTuple):
@@ -84,128 +83,176 @@ class State:
     history: list[SweepRecord] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Alternation:
-    """The loop and its settings.
+class Sweep(NamedTuple):
+    """One sweep tried: where it began, where it led, and what it met on the way."""
 
-    `held_out` evaluates the iterates on observations that are not fitted. After `patience`
-    sweeps without a lower loss there, the loop ends; in any case it ends at its best iterate.
+    began: float  # on the clock
+    origin: Point
+    beta: float  # of the extrapolation; 0 for a plain sweep
+    ridge: Ridge
+    halves: tuple[HalfSweep, HalfSweep]  # of X and of Y
+    end: Point
+    before: float  # F at the origin and
+    penalty: float  # the ridge's part of F at the end, all at one ridge
+
+    @property
+    def after(self) -> float:
+        """F at the end."""
+        return self.end.loss + self.penalty
+
+    @property
+    def decrease(self) -> float:
+        """(F before − F after) / F before."""
+        return (self.before - self.after) / self.before if self.before > 0 else 0.0
+
+    @property
+    def accepted(self) -> bool:
+        """A plain sweep cannot raise F. An extrapolated one that did is undone."""
+        return self.beta == 0 or self.after <= self.before
+
+
+@dataclass(frozen=True, eq=False)
+class Alternation:
+    """The loop, and all that stays the same while it runs.
+
+    `held_out` evaluates the iterates on observations that are not fitted. After the settings'
+    patience without a lower loss there, the loop ends; in any case it ends at its best iterate.
     `keep` is shown the state after every sweep, and told whether it was the last.
     """
 
-    tol: float
-    max_iter: int
-    momentum: bool
-    orthogonalize: bool
+    engine: Engine
+    schedule: RidgeSchedule
+    settings: Settings
     callback: Callable[[SweepRecord], Any]
     held_out: Engine | None = None
-    patience: int = 0
     keep: Callable[[State, bool], None] | None = None
 
-    def start(
-        self, engine: Engine, X: NDArray[Any], Y: NDArray[Any], schedule: RidgeSchedule
-    ) -> State:
-        """The state before the first sweep."""
-        point = self._point(engine, X, Y, schedule.ridge, engine.evaluate(X, Y))
-        schedule.begin(X, Y, point.rms)
+    def start(self, X: NDArray[Any], Y: NDArray[Any]) -> State:
+        """Make the state before the first sweep."""
+        point = self._point(X, Y, self.schedule.ridge, self.engine.evaluate(X, Y))
+        self.schedule.begin(X, Y, point.rms)
         return State(point, previous=X)
 
-    def run(self, engine: Engine, state: State, schedule: RidgeSchedule) -> Outcome:
+    def run(self, state: State) -> Outcome:
         """Alternate from a state until F falls by less than `tol` per sweep.
 
         1. Extrapolate X along its last change (momentum; β = 0 for a plain sweep).
         2. Y ← argmin F(X, ·), then X ← argmin F(·, Y), at one ridge.
-        3. A plain sweep cannot raise F. An extrapolated one that did is undone.
-        4. Record; let the ridge move; stop when it has settled and F has too, or when
-           what is held out has not been fitted better for too long.
+        3. Record the sweep. One that raised F, which only an extrapolated one can, is undone.
+        4. Let the ridge move; stop when it has come to rest and F has converged, or when what
+           is held out has not been fitted better for too long.
         """
-        history = state.history
         stopped = False
-        while not (state.converged or stopped) and len(history) < self.max_iter:
-            began = time.perf_counter()
-            point, ridge = state.point, schedule.ridge
-            if self.orthogonalize and history:
-                point = replace(point, X=engine.orthonormal(point.X))
-            before = point.loss + engine.penalty(point.X, point.Y, ridge)
-
-            beta = 0.0
-            if self.momentum and len(history) >= PLAIN_SWEEPS and state.accepted_since:
-                # Nesterov's, but no more than suits the rate: momentum β contracts F by β at
-                # best, so where F falls faster than that by itself, β would only slow it.
-                since = state.accepted_since
-                beta = min((since - 1) / (since + 2), state.remaining)
-            base = point.X
-            if beta != 0:
-                base = point.X + point.X.dtype.type(beta) * (point.X - state.previous)
-
-            half_Y = engine.solve(1, point.Y, base, ridge)
-            Y = engine.orthonormal(half_Y.factor) if self.orthogonalize else half_Y.factor
-            half_X = engine.solve(0, point.X, Y, ridge)
-            following = self._point(engine, half_X.factor, Y, ridge, half_X)
-
-            penalty = engine.penalty(following.X, following.Y, ridge)
-            after = following.loss + penalty
-            accepted = beta == 0 or after <= before
-            decrease = (before - after) / before if before > 0 else 0.0
-            state.restarts += not accepted
-            if accepted and self.held_out is not None:
-                following = self._judged(following, self.held_out)
-            solved = half_X.factor.shape[0] + half_Y.factor.shape[0]
-            record = SweepRecord(
-                sweep=len(history) + 1,
-                objective=after,
-                loss=following.loss,
-                penalty=penalty,
-                reg=ridge.factors,
-                intercept_reg=ridge.intercepts,
-                relative_decrease=decrease,
-                gradient_norm=float(np.hypot(half_X.gradient, half_Y.gradient)),
-                sign_flips=half_X.sign_flips + half_Y.sign_flips,
-                inner_iterations=(half_X.inner_iterations + half_Y.inner_iterations) / solved,
-                line_searches=half_X.line_searches + half_Y.line_searches,
-                extrapolation=beta,
-                accepted=accepted,
-                restarts=state.restarts,
-                seconds=time.perf_counter() - began,
-                validation_loss=(following if accepted else point).validation_loss,
-            )
-            history.append(record)
+        while not (state.converged or stopped) and len(state.history) < self.settings.max_iter:
+            sweep = self._judged(self._swept(state))
+            record = self._recorded(state, sweep)
             stopped = bool(self.callback(record))
-            if accepted:
-                state.previous, state.point = point.X, following
-                state.accepted_since += 1
-                state.remaining = max(0.0, 1.0 - decrease)
-                settled = schedule.settled
-                schedule.advance(following.rms)
-                # Residuals that are rounding only would go up and down for ever.
-                state.converged = settled and (
-                    decrease <= self.tol or following.rms <= engine.rounding
-                )
+            if sweep.accepted:
+                self._accept(state, sweep)
             else:
                 state.accepted_since = 0
-            if self.held_out is not None:
-                if state.best is None or state.point.validation_loss < state.best.validation_loss:
-                    state.best, state.best_sweep = state.point, record.sweep
-                state.converged |= record.sweep - state.best_sweep >= self.patience
+            self._look_for_the_best(state)
             if self.keep is not None:
-                last = state.converged or stopped or len(history) == self.max_iter
-                self.keep(state, last)
+                out_of_sweeps = len(state.history) == self.settings.max_iter
+                self.keep(state, state.converged or stopped or out_of_sweeps)
 
         end = state.point if state.best is None else state.best
-        return Outcome(end.X, end.Y, end.ridge, tuple(history), state.converged, stopped)
+        return Outcome(end.X, end.Y, end.ridge, tuple(state.history), state.converged, stopped)
 
-    @staticmethod
-    def _point(
-        engine: Engine, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge, half: HalfSweep
-    ) -> Point:
-        rms = float(np.sqrt((half.above + half.below) / engine.mass))
-        return Point(X, Y, ridge, _loss(engine, half), rms)
+    def _swept(self, state: State) -> Sweep:
+        """Solve for Y, then for X, from an X that may be extrapolated."""
+        began = time.perf_counter()
+        engine, origin, ridge = self.engine, state.point, self.schedule.ridge
+        basis = self.settings.orthogonalize
+        if basis and state.history:
+            origin = replace(origin, X=orthonormal(origin.X))
+        before = origin.loss + engine.penalty(origin.X, origin.Y, ridge)
+        beta = self._momentum(state)
+        base = origin.X
+        if beta != 0:
+            base = origin.X + origin.X.dtype.type(beta) * (origin.X - state.previous)
 
-    @staticmethod
-    def _judged(point: Point, judge: Engine) -> Point:
-        """The point with its loss per summed weight on what is held out."""
-        half = judge.evaluate(point.X, point.Y)
-        return replace(point, validation_loss=_loss(judge, half) / judge.mass)
+        half_Y = engine.solve(1, origin.Y, base, ridge)
+        Y = orthonormal(half_Y.factor) if basis else half_Y.factor
+        half_X = engine.solve(0, origin.X, Y, ridge)
+        end = self._point(half_X.factor, Y, ridge, half_X)
+        penalty = engine.penalty(end.X, end.Y, ridge)
+        return Sweep(began, origin, beta, ridge, (half_X, half_Y), end, before, penalty)
+
+    def _momentum(self, state: State) -> float:
+        """Choose β: Nesterov's, but no more than suits the rate.
+
+        Momentum β contracts F by β at best, so where F falls faster than that by itself, β
+        would only slow it.
+        """
+        since = state.accepted_since
+        if not self.settings.momentum or len(state.history) < PLAIN_SWEEPS or since == 0:
+            return 0.0
+        return min((since - 1) / (since + 2), state.remaining)
+
+    def _judged(self, sweep: Sweep) -> Sweep:
+        """Evaluate what an accepted sweep led to on what is held out, per summed weight."""
+        judge = self.held_out
+        if judge is None or not sweep.accepted:
+            return sweep
+        loss = _loss(judge, judge.evaluate(sweep.end.X, sweep.end.Y)) / judge.mass
+        return sweep._replace(end=replace(sweep.end, validation_loss=loss))
+
+    def _recorded(self, state: State, sweep: Sweep) -> SweepRecord:
+        """Write the sweep into the history."""
+        half_X, half_Y = sweep.halves
+        solved = half_X.factor.shape[0] + half_Y.factor.shape[0]
+        state.restarts += not sweep.accepted
+        record = SweepRecord(
+            sweep=len(state.history) + 1,
+            objective=sweep.after,
+            loss=sweep.end.loss,
+            penalty=sweep.penalty,
+            reg=sweep.ridge.factors,
+            intercept_reg=sweep.ridge.intercepts,
+            relative_decrease=sweep.decrease,
+            gradient_norm=float(np.hypot(half_X.gradient, half_Y.gradient)),
+            sign_flips=half_X.sign_flips + half_Y.sign_flips,
+            inner_iterations=(half_X.inner_iterations + half_Y.inner_iterations) / solved,
+            line_searches=half_X.line_searches + half_Y.line_searches,
+            extrapolation=sweep.beta,
+            accepted=sweep.accepted,
+            restarts=state.restarts,
+            seconds=time.perf_counter() - sweep.began,
+            validation_loss=(sweep.end if sweep.accepted else sweep.origin).validation_loss,
+        )
+        state.history.append(record)
+        return record
+
+    def _accept(self, state: State, sweep: Sweep) -> None:
+        """Go on from where the sweep led, and say whether that is the end."""
+        state.previous, state.point = sweep.origin.X, sweep.end
+        state.accepted_since += 1
+        state.remaining = max(0.0, 1.0 - sweep.decrease)
+        settled = self.schedule.settled
+        self.schedule.advance(sweep.end.rms)
+        # Residuals that are rounding only would go up and down for ever.
+        small = sweep.decrease <= self.settings.tol or sweep.end.rms <= self.engine.rounding
+        state.converged = settled and small
+
+    def _look_for_the_best(self, state: State) -> None:
+        """Remember the iterate that fits what is held out best; end when none comes any more."""
+        if self.held_out is None:
+            return
+        sweep = len(state.history)
+        if state.best is None or state.point.validation_loss < state.best.validation_loss:
+            state.best, state.best_sweep = state.point, sweep
+        state.converged |= sweep - state.best_sweep >= self.settings.sweeps_to_wait
+
+    def _point(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge, half: HalfSweep) -> Point:
+        rms = float(np.sqrt((half.above + half.below) / self.engine.mass))
+        return Point(X, Y, ridge, _loss(self.engine, half), rms)
+
+
+def orthonormal(factor: NDArray[Any]) -> NDArray[Any]:
+    """Compute Q of the factor's QR decomposition."""
+    with single_threaded_blas():
+        return np.linalg.qr(factor)[0]
 
 
 def _loss(engine: Engine, half: HalfSweep) -> float:

@@ -21,7 +21,7 @@ from fastemf.solver.records import FIELDS, Ridge, history_of, history_table
 from fastemf.solver.ridge import RidgeSchedule
 from fastemf.support.whole_file import UNREADABLE, check_target, replacing
 
-__all__ = ["Checkpoint", "CheckpointError"]
+__all__ = ["Checkpoint", "CheckpointError", "check_begin"]
 
 VERSION = 1
 WHAT = "a checkpoint"  # in messages
@@ -29,6 +29,16 @@ WHAT = "a checkpoint"  # in messages
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be taken up: damaged, or of another fit."""
+
+
+def check_begin(path: str | os.PathLike[str], resume: bool) -> None:
+    """Raise where a fit could not write its file, or would write over another's."""
+    check_target(path, WHAT)
+    if Path(path).exists() and not resume:
+        raise FileExistsError(
+            f"checkpoint {os.fspath(path)} exists: resume=True continues from it; remove it to "
+            "begin anew"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +64,10 @@ class Checkpoint:
 
     def resumed(self, schedule: RidgeSchedule) -> State | None:
         """The state in the file, with `schedule` where it was; None where there is no file."""
-        check_target(self.path, WHAT)  # now, not after the first sweeps
+        check_begin(self.path, self.resume)  # now, not after the first sweeps
         if not Path(self.path).exists():
             return None
         name = os.fspath(self.path)
-        if not self.resume:
-            raise FileExistsError(
-                f"checkpoint {name} exists: resume=True continues from it; remove it to begin anew"
-            )
         content = io.BytesIO(Path(self.path).read_bytes())
         try:
             with np.load(content, allow_pickle=False) as arrays:

@@ -1,4 +1,4 @@
-"""The loop of a fit as its user sees it: a callback, a bar, a word if it did not settle."""
+"""The loop of a fit as its user sees it: a callback, a bar, a word if it did not converge."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fastemf.solver.alternation import Alternation, Engine, Outcome
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.progress import reporting
-from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import RidgeSchedule
+from fastemf.solver.settings import Settings
 from fastemf.support.warn import ConvergenceWarning, warn
 
 __all__ = ["alternate"]
@@ -22,32 +22,33 @@ def alternate(
     engine: Engine,
     start: Callable[[], tuple[NDArray[Any], NDArray[Any]]],
     schedule: RidgeSchedule,
-    *,
-    tol: float,
-    max_iter: int,
-    momentum: bool,
-    orthogonalize: bool,
-    callback: Callable[[SweepRecord], Any] | None,
-    progress: bool,
+    settings: Settings,
+    data: Callable[[], list[str]],
     held_out: Engine | None = None,
-    patience: int = 0,
-    checkpoint: Checkpoint | None = None,
 ) -> Outcome:
     """Run the alternation from `start()`, or from where a checkpoint says it was.
 
-    Warns where the sweeps allowed were too few.
+    `data()` says by digests which data these are, for a checkpoint. Warns where the sweeps
+    allowed were too few.
     """
-    state = None if checkpoint is None else checkpoint.resumed(schedule)
-    with reporting(callback, max_iter, progress) as report:
+    checkpoint = state = None
+    if settings.checkpoint is not None:
+        checkpoint = Checkpoint(
+            settings.checkpoint,
+            settings.checkpoint_every,
+            settings.resume,
+            {"data": data()} | settings.fingerprint(),
+        )
+        state = checkpoint.resumed(schedule)
+    with reporting(settings.callback, settings.max_iter, settings.progress) as report:
         keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
-        loop = Alternation(tol, max_iter, momentum, orthogonalize, report, held_out, patience, keep)
-        if state is None:
-            state = loop.start(engine, *start(), schedule)
-        end = loop.run(engine, state, schedule)
+        loop = Alternation(engine, schedule, settings, report, held_out, keep)
+        end = loop.run(loop.start(*start()) if state is None else state)
     if not (end.converged or end.stopped):
         warn(
-            f"the fit did not settle within max_iter={max_iter} sweeps: the last one lowered the "
-            f"objective by {end.history[-1].relative_decrease:.2g} (tol={tol:g})"
+            f"the fit did not converge within max_iter={settings.max_iter} sweeps: the last one "
+            f"lowered the objective by {end.history[-1].relative_decrease:.2g} "
+            f"(tol={settings.tol:g})"
             + ("" if schedule.settled else " and the ridge was still moving")
             + "; raise max_iter"
             + (" or tol" if schedule.settled else ""),

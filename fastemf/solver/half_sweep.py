@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels import problem as kernels
-from fastemf.kernels.threads import single_threaded_blas
 from fastemf.observations.source import Grouped, Source
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
 from fastemf.solver.records import HalfSweep, Ridge
 
-__all__ = ["CompletionEngine", "half_sweep", "joined"]
+__all__ = ["CompletionEngine", "half_sweep", "outcome_of"]
 
 
 def half_sweep(
@@ -45,14 +44,14 @@ def half_sweep(
     ):
         if whole is None:
             if rows.stop == n_rows:
-                return joined(solved, name)
+                return outcome_of(solved, name)
             whole = Solved.empty(n_rows, start.shape[1], start.dtype)
         whole.put(rows, solved)
     assert whole is not None  # a matrix has at least one row
-    return joined(whole, name)
+    return outcome_of(whole, name)
 
 
-def joined(solved: Solved, name: str) -> HalfSweep:
+def outcome_of(solved: Solved, name: str) -> HalfSweep:
     """The outcome for all rows of a side; raises where the equations of one were not finite."""
     broken = np.flatnonzero(solved.status == kernels.NOT_FINITE)
     if broken.size:
@@ -87,10 +86,10 @@ class CompletionEngine:
         The entries.
     omega
         Expectile level.
-    level
-        μ, or None for a model without intercepts.
+    mu
+        The constant that all intercepts are around, or None for a model without them.
     scale
-        Spread around `level` of the data the model was fitted to; the default is theirs.
+        Spread around `mu` of the data the model was fitted to; the default is theirs.
     count_scaled
         Whether a row's ridge is multiplied by its number of observations.
     n_threads
@@ -104,7 +103,7 @@ class CompletionEngine:
         observations: Source,
         omega: float,
         *,
-        level: float | None,
+        mu: float | None,
         scale: float | None = None,
         count_scaled: bool,
         n_threads: int,
@@ -112,7 +111,7 @@ class CompletionEngine:
     ) -> None:
         self.omega = omega
         self._steps = steps
-        self._level = level
+        self._mu = mu
         self._n_threads = n_threads
         self._sides = (observations.by_row, observations.by_col)
         self._scales = tuple(
@@ -121,7 +120,7 @@ class CompletionEngine:
         self.mass = observations.mass
         self.size = observations.rms()
         self.rounding = 16 * float(np.finfo(observations.dtype).eps) * self.size
-        self.spread = observations.rms(level) if level else self.size  # around the level
+        self.spread = observations.rms(mu) if mu else self.size  # around mu
         if self.spread <= self.rounding:  # constant data have none: their size must do
             self.spread = self.size
         # The constant column beside the factors is as large as their entries should be (to a
@@ -143,7 +142,7 @@ class CompletionEngine:
         """λ (Σ n‖x‖² + Σ n‖y‖²) + λ₀ (Σ a² + Σ c²)."""
         total = 0.0
         for factor, scale in zip((X, Y), self._scales, strict=True):
-            k = factor.shape[1] - (self._level is not None)
+            k = factor.shape[1] - (self._mu is not None)
             for part, weight in (
                 (factor[:, :k], ridge.factors * scale),
                 (factor[:, k:], np.full_like(scale, ridge.intercepts)),
@@ -152,20 +151,15 @@ class CompletionEngine:
                 total += float(np.sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) * weight))
         return total
 
-    def orthonormal(self, factor: NDArray[Any]) -> NDArray[Any]:
-        """Q of the factor's QR decomposition."""
-        with single_threaded_blas():
-            return np.linalg.qr(factor)[0]
-
     def _half(
         self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, *, solve: bool
     ) -> HalfSweep:
         factors, intercepts, unit = this, ridge.intercepts, self._unit
         offset = np.empty(0, this.dtype)
         k = this.shape[1]
-        if self._level is not None:
+        if self._mu is not None:
             k -= 1
-            offset = (self._level + other[:, k]).astype(this.dtype)
+            offset = (self._mu + other[:, k]).astype(this.dtype)
             other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
             factors = np.column_stack([this[:, :k], this[:, k] / unit])
             intercepts *= float(unit) ** 2
@@ -179,6 +173,6 @@ class CompletionEngine:
             n_threads=self._n_threads,
             name="row" if axis == 0 else "column",
         )
-        if self._level is not None:
+        if self._mu is not None:
             half.factor[:, k] *= unit
         return half

@@ -1,29 +1,36 @@
-"""Where the observations of a fit are: in memory, in a store, or with the workers of a cluster."""
+"""The data of a fit, opened: in memory, in a store, or with the workers of a cluster."""
 
 from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from fastemf.cluster.distribution import distribute
 from fastemf.kernels.threads import count_threads
+from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Observations, observe
 from fastemf.observations.source import Source
 from fastemf.store import open as open_store
 
-__all__ = ["source_of"]
+__all__ = ["Data", "hold_apart", "open_in_memory", "open_source"]
+
+ColumnNames = tuple[str | None, str | None, str | None]
 
 
-def source_of(
+def open_source(
     R: Any,
     weights: Any,
     shape: Any,
-    names: tuple[Any, Any, Any],
+    names: ColumnNames,
     client: Any,
     n_jobs: int | None,
 ) -> AbstractContextManager[Source]:
-    """Observations for the time of a ``with``: a cluster lets go of them at its end."""
+    """Open the observations for the time of a ``with``: a cluster lets go of them at its end."""
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
     if client is not None:
@@ -36,3 +43,42 @@ def source_of(
         if value is not None:
             raise ValueError(f"{name} must not be given beside a store, which has its own")
     return nullcontext(R)
+
+
+def open_in_memory(
+    R: Any, weights: Any, shape: Any, names: ColumnNames, n_jobs: int | None
+) -> Observations:
+    """Open the observations for a task that holds cells out by a mask over all of them."""
+    with open_source(R, weights, shape, names, None, n_jobs) as source:
+        if not isinstance(source, Observations):
+            raise TypeError(
+                f"R must be in memory here, where cells are held out, got a "
+                f"{type(source).__name__}: only fastemf.complete and fastemf.complete_levels read "
+                "it block by block"
+            )
+        return source
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """What a fit sees: the observations it fits, and those that judge its sweeps, if any."""
+
+    fitted: Source
+    held_out: Observations | None = None
+
+    @cached_property
+    def digests(self) -> list[str]:
+        """Fingerprints of both, which take a pass over the data."""
+        return [part.digest() for part in (self.fitted, self.held_out) if part is not None]
+
+
+def hold_apart(
+    source: Source,
+    validation: Any,
+    rng: np.random.Generator,
+    names: ColumnNames,
+) -> Data:
+    """Divide what is observed as `validation` says; None holds nothing out."""
+    if validation is None:
+        return Data(source)
+    return Data(*hold_out(source, validation, rng, names))

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["ConvergenceWarning", "PassedOnOnce", "warn"]
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class ConvergenceWarning(UserWarning):

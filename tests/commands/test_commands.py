@@ -232,6 +232,9 @@ def test_validation_stops_a_fit(log, quiet):
     quiet("fit", log, "-k", "2", "--validation", "0.3", "-o", "model.npz")
     same_fit("model.npz", by_api(validation=0.3, max_iter=100))
     assert not np.isnan(fastemf.load("model.npz").history[-1].validation_loss)
+    quiet("levels", log, "-k", "2", "--validation", "0.3", "-o", "levels.npz")
+    for fit in fastemf.load("levels.npz").fits:
+        assert not np.isnan(fit.history[-1].validation_loss)
 
 
 def test_weights_are_a_column(quiet):
@@ -896,14 +899,14 @@ def test_interrupted_in_the_middle_of_a_fit(log):
     Path("model.npz").write_bytes(b"precious")
     # The fit says when it is under way, and would go on for hours.
     code = """
-import signal
+import dataclasses, signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 import fastemf.completion
 begun = fastemf.completion.alternate
-def alternate(*args, callback=None, **options):
+def alternate(engine, start, schedule, settings, *args):
     def tell(record):
         open("under way", "w").close()
-    return begun(*args, callback=tell, **options)
+    return begun(engine, start, schedule, dataclasses.replace(settings, callback=tell), *args)
 fastemf.completion.alternate = alternate
 """
     argv = ["fit", log, "-k", "2", "--tol", "0", "--max-iter", "100000000", "-o", "model.npz"]

@@ -188,6 +188,129 @@ def test_bad_settings(settings, error, message):
         fastemf.complete(R, 0.2, 2, callback=lambda _: pytest.fail("after a sweep"), **settings)
 
 
+# --- several levels -------------------------------------------------------------------------
+
+
+class Killer:
+    """A callback that ends the process, as it were, after so many sweeps of all levels."""
+
+    def __init__(self, sweeps):
+        self.left = sweeps
+
+    def __call__(self, record):
+        self.left -= 1
+        if self.left < 0:
+            raise Killed
+
+
+GAP = R.toarray()
+GAP[GAP == 0] = np.nan
+GAP[7] = np.nan  # a row that starts at random
+
+LEVELS = {
+    "auto": {},
+    "intercepts": {"intercepts": True, "solver": "cg"},
+    "annealed": {"reg": 0},
+    "validation": {"validation": 0.2, "patience": 4},
+    # A plain ridge weighs such a row's start too: the first record of a level shows it.
+    "unseen": {"R": GAP, "init": "random", "reg": 0.1, "reg_scaling": "plain"},
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", LEVELS)
+def test_resumed_levels_have_the_bits_of_ones_without_interruption(name, tmp_path):
+    settings = {"omegas": (0.1, 0.5, 0.9), "k": 2, "max_iter": 12, "tol": 1e-6, **LEVELS[name]}
+    data = settings.pop("R", R)
+    whole = fastemf.complete_levels(data, **settings)
+    sweeps = sum(fit.n_iter for fit in whole.fits)
+    kept = {"checkpoint": tmp_path / "state.npz", "checkpoint_every": 2, "resume": True}
+    first = whole.fits[0].n_iter
+    # Within the first level, between two levels, twice within the others.
+    for killed, after in enumerate((5, first - 4, 3, 4)):
+        with pytest.raises(Killed):
+            fastemf.complete_levels(data, callback=Killer(after), **kept, **settings)
+        files = {path.name for path in tmp_path.iterdir()}
+        assert files <= {f"state-{omega}.npz" for omega in (0.1, 0.5, 0.9)}
+        assert len(files) >= 1 + (killed > 2)
+    done = []
+    again = fastemf.complete_levels(data, callback=done.append, **kept, **settings)
+    assert len(done) < sweeps - first  # the first level was done, and others in part
+    for one, two in zip(again.fits, whole.fits, strict=True):
+        same_bits(one, two)
+    done.clear()
+    again = fastemf.complete_levels(data, callback=done.append, **kept, **settings)
+    assert not done
+    for one, two in zip(again.fits, whole.fits, strict=True):
+        same_bits(one, two)
+
+
+def test_levels_refuse_files_of_other_fits_before_any_work(tmp_path):
+    def fail(record):
+        pytest.fail("after a sweep")
+
+    path = tmp_path / "state"
+    fastemf.complete_levels(R, (0.2, 0.8), 2, checkpoint=path)
+    assert sorted(os.listdir(tmp_path)) == ["state-0.2", "state-0.8"]
+    (tmp_path / "state-0.2").unlink()
+    with pytest.raises(FileExistsError, match=r"state-0\.8 exists: resume=True continues from it"):
+        fastemf.complete_levels(R, (0.2, 0.8), 2, checkpoint=path, callback=fail)
+    with pytest.raises(ValueError, match="resume=True needs checkpoint"):
+        fastemf.complete_levels(R, (0.2, 0.8), 2, resume=True, callback=fail)
+    again = {"checkpoint": path, "resume": True}
+    fastemf.complete_levels(R, (0.2, 0.8), 2, **again)
+    with pytest.raises(fastemf.CheckpointError, match=r"omegas=\[0\.2, 0\.8\], and this one has"):
+        fastemf.complete_levels(R, (0.2, 0.5), 2, callback=fail, **again)
+    with pytest.raises(fastemf.CheckpointError, match="of other data"):
+        fastemf.complete_levels(2 * R, (0.2, 0.8), 2, callback=fail, **again)
+    with pytest.raises(fastemf.CheckpointError, match="with random_state=0, and this one has"):
+        fastemf.complete_levels(R, (0.2, 0.8), 2, random_state=1, callback=fail, **again)
+
+
+def test_more_sweeps_of_levels_may_be_asked_for(tmp_path):
+    kept = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    with pytest.warns(fastemf.ConvergenceWarning, match="2 of 2 levels did not converge"):
+        short = fastemf.complete_levels(R, (0.2, 0.8), 2, max_iter=3, **kept)
+    longer = fastemf.complete_levels(R, (0.2, 0.8), 2, **kept)
+    for one, two in zip(short.fits, longer.fits, strict=True):
+        assert two.converged
+        assert two.history[:3] == one.history or repr(two.history[:3]) == repr(one.history)
+
+
+# --- linear measurements --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("kind", ["gaussian", "entries"])
+@pytest.mark.parametrize("settings", [{}, {"reg": 0.1}, {"orthogonalize": True}], ids=repr)
+def test_a_fit_of_measurements_goes_on(kind, settings, tmp_path):
+    rng = np.random.default_rng(0)
+    M = rng.random((8, 2)) @ rng.random((2, 6))
+    if kind == "gaussian":
+        A = fastemf.operators.Gaussian(60, M.shape, seed=1)
+    else:
+        rows, cols = np.divmod(rng.permutation(48)[:40], 6)
+        A = fastemf.operators.Entries(rows, cols, M.shape)
+    b = A.forward(M, np.eye(6)) + rng.exponential(0.1, A.shape[0])
+    settings = {"tol": 0, "max_iter": 14, **settings}
+    whole = fastemf.sense(A, b, 0.2, 2, **settings)
+    kept = {"checkpoint": tmp_path / "state.npz", "checkpoint_every": 2}
+    with pytest.raises(Killed):
+        fastemf.sense(A, b, 0.2, 2, callback=Killer(7), **kept, **settings)
+    kept["resume"] = True
+    same_bits(fastemf.sense(A, b, 0.2, 2, n_jobs=1, **kept, **settings), whole)
+    with pytest.raises(fastemf.CheckpointError, match="of other data"):
+        fastemf.sense(A, 2 * b, 0.2, 2, **kept, **settings)
+    with pytest.raises(fastemf.CheckpointError, match="of other data"):
+        fastemf.sense(A, b, 0.2, 2, weights=np.full(b.size, 2.0), **kept, **settings)
+    if kind == "gaussian":
+        other = fastemf.operators.Gaussian(60, M.shape, seed=2)
+        with pytest.raises(fastemf.CheckpointError, match="of other data"):
+            fastemf.sense(other, b, 0.2, 2, **kept, **settings)
+    with pytest.raises(fastemf.CheckpointError, match=r"omega=0\.2"):
+        fastemf.sense(A, b, 0.3, 2, **kept, **settings)
+
+
 FIT = """
 import sys, warnings, fastemf
 warnings.simplefilter("ignore")

@@ -18,7 +18,7 @@ from fastemf import store
 from fastemf.kernels.width import padded
 from fastemf.observations.memory import observe
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
-from fastemf.solver.half_sweep import half_sweep, joined
+from fastemf.solver.half_sweep import half_sweep, outcome_of
 from fastemf.store.files import header
 from fastemf.store.manifest import Manifest, StoredArray
 
@@ -256,7 +256,7 @@ def test_a_half_sweep_can_be_done_in_pieces_anywhere(folder):
         rest = (padded(other), offset, start[first:last], ridge[first:last], problem)
         solved = pickle.loads(solve_elsewhere(pickle.dumps((address, *rest))))
         pieces.put(slice(first, last), Solved(*solved))
-    found = joined(pieces, "row")
+    found = outcome_of(pieces, "row")
     np.testing.assert_array_equal(found.factor, whole.factor)
     assert (found.above, found.below, found.gradient) == (whole.above, whole.below, whole.gradient)
 
