@@ -13,13 +13,14 @@ from fastemf.kernels.threads import count_threads
 from fastemf.model.factorization import Factorization
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Source
+from fastemf.solver.axis import Axis
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.fitting import alternate
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.opening import source_of
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import AnnealedRidge, FixedRidge, NoiseRidge, RidgeSchedule
-from fastemf.solver.start import starting_factors
+from fastemf.solver.start import EarlierModel, starting_factors
 from fastemf.support.validation import (
     check_choice,
     check_flag,
@@ -278,7 +279,8 @@ def complete(
         )
 
         def start() -> tuple[NDArray[Any], NDArray[Any]]:
-            return starting_factors(init, engine, observations, k, level, rng, n_threads)
+            first = EarlierModel(init.axes, init.mu) if isinstance(init, Factorization) else init
+            return starting_factors(first, engine, observations, k, level, rng, n_threads)
 
         kept = None
         if checkpoint is not None:
@@ -313,22 +315,20 @@ def complete(
             checkpoint=kept,
         )  # fmt: skip
         return Factorization(
-            X=np.ascontiguousarray(end.X[:, :k]),
-            Y=np.ascontiguousarray(end.Y[:, :k]),
+            rows=Axis.split(
+                end.X, k, observations.row_labels, np.flatnonzero(observations.by_row.mass == 0)
+            ),
+            cols=Axis.split(
+                end.Y, k, observations.col_labels, np.flatnonzero(observations.by_col.mass == 0)
+            ),
             omega=omega,
             mu=0.0 if level is None else level,
-            row_intercepts=end.X[:, k].copy() if intercepts else None,
-            col_intercepts=end.Y[:, k].copy() if intercepts else None,
             reg=end.ridge.factors,
             reg_scaling=reg_scaling,
             intercept_reg=end.ridge.intercepts if intercepts else 0.0,
             scale=engine.spread,
             converged=end.converged,
             history=end.history,
-            unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
-            unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
-            row_labels=observations.row_labels,
-            col_labels=observations.col_labels,
         )
 
 

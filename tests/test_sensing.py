@@ -17,7 +17,7 @@ import fastemf
 from fastemf import operators
 from fastemf.operators import Dense, Entries, Gaussian, Rademacher, Sparse
 from fastemf.sensing import regression
-from fastemf.solver import start as initialise
+from fastemf.sensing import start as initialise
 
 unsettled = pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning")
 

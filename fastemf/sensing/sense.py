@@ -14,10 +14,12 @@ from fastemf.kernels.threads import count_threads, single_threaded_blas
 from fastemf.model.factorization import Factorization
 from fastemf.operators import Entries, Operator, as_operator
 from fastemf.sensing.regression import design_of, overflow_error, solve_regression
+from fastemf.sensing.start import measured_factors
+from fastemf.solver.axis import Axis
 from fastemf.solver.fitting import alternate
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
 from fastemf.solver.ridge import AnnealedRidge, FixedRidge, RidgeSchedule
-from fastemf.solver.start import measured_factors
+from fastemf.solver.start import EarlierModel
 from fastemf.support.validation import (
     check_dtype,
     check_flag,
@@ -156,6 +158,8 @@ def sense(
         )  # fmt: skip
 
     engine = SensingEngine(A, b, omega, weights=weights, dtype=dtype, n_threads=n_threads)
+    if isinstance(init, Factorization):
+        init = EarlierModel(init.axes, init.mu)
     X, Y = measured_factors(init, A, engine.b, engine.weights, k, dtype, rng, n_threads)
     schedule: RidgeSchedule
     if reg == 0 and anneal:
@@ -168,12 +172,10 @@ def sense(
         orthogonalize=orthogonalize, callback=callback, progress=progress,
     )  # fmt: skip
     return Factorization(
-        X=end.X,
-        Y=end.Y,
+        rows=Axis(end.X),
+        cols=Axis(end.Y),
         omega=omega,
         mu=0.0,
-        row_intercepts=None,
-        col_intercepts=None,
         reg=end.ridge.factors,
         reg_scaling="plain",
         intercept_reg=0.0,
