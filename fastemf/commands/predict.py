@@ -86,8 +86,7 @@ def pair_columns(
 ) -> tuple[str, str]:
     """Names of the two label columns: as told, as at the fit, or the only two there are."""
     given = (args.rows, args.cols)
-    fitted = tuple(labels and labels.name for labels in (fit.row_labels, fit.col_labels))
-    names = [told or known for told, known in zip(given, fitted, strict=True)]
+    names = [told or axis.name for told, axis in zip(given, fit.axes, strict=True)]
     if not all(name in present for name in names) and not any(given) and len(present) == 2:
         names = present
     for option, name in zip(("--rows", "--cols"), names, strict=True):
