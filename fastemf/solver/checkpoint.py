@@ -66,18 +66,17 @@ class Checkpoint:
         try:
             arrays = read_arrays(self.path)
             header = _header(arrays)
-            version = header["checkpoint"]
-            if version == VERSION:
-                self._check(_field(header, "fingerprint", dict))
-                memory = _numbers(header, "schedule", len(schedule.memory()))
-                _require(bool(np.isfinite(memory).all()), "its schedule must be finite")
-                state = _unpacked(header, arrays)
+            if header["checkpoint"] != VERSION:
+                raise CheckpointError(
+                    f"{name} is a checkpoint of version {header['checkpoint']}, "
+                    f"this fastemf reads {VERSION}"
+                )
+            self._check(_field(header, "fingerprint", dict))
+            memory = _numbers(header, "schedule", len(schedule.memory()))
+            _require(bool(np.isfinite(memory).all()), "its schedule must be finite")
+            state = _unpacked(header, arrays)
         except DamagedFileError as error:
             raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
-        if version != VERSION:
-            raise CheckpointError(
-                f"{name} is a checkpoint of version {version}, this fastemf reads {VERSION}"
-            )
         schedule.recall(memory)
         return state
 
