@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from fastemf.model.factorization import Factorization
 from fastemf.observations.source import Source
+from fastemf.solver.axis import Axis
 from fastemf.solver.fitting import alternate
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import NoiseRidge, RidgeSchedule
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import starting_factors
+from fastemf.solver.start import EarlierModel, starting_factors
 from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 
@@ -242,27 +243,23 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
         )
 
     def start() -> tuple[NDArray[Any], NDArray[Any]]:
-        return starting_factors(init, engine, observations, k, mu, rng, n_threads)
+        first = EarlierModel(init.axes, init.mu) if isinstance(init, Factorization) else init
+        return starting_factors(first, engine, observations, k, mu, rng, n_threads)
 
     schedule = _ridge_schedule(engine, observations, settings)
     end = alternate(engine, start, schedule, settings, lambda: data.digests, judge)
+    unseen = [np.flatnonzero(side.mass == 0) for side in (observations.by_row, observations.by_col)]
     return Factorization(
-        X=np.ascontiguousarray(end.X[:, :k]),
-        Y=np.ascontiguousarray(end.Y[:, :k]),
+        rows=Axis.split(end.X, k, observations.row_labels, unseen[0]),
+        cols=Axis.split(end.Y, k, observations.col_labels, unseen[1]),
         omega=omega,
         mu=0.0 if mu is None else mu,
-        row_intercepts=end.X[:, k].copy() if intercepts else None,
-        col_intercepts=end.Y[:, k].copy() if intercepts else None,
         reg=end.ridge.factors,
         reg_scaling=settings.reg_scaling,
         intercept_reg=end.ridge.intercepts if intercepts else 0.0,
         scale=engine.spread,
         converged=end.converged,
         history=end.history,
-        unseen_rows=np.flatnonzero(observations.by_row.mass == 0),
-        unseen_cols=np.flatnonzero(observations.by_col.mass == 0),
-        row_labels=observations.row_labels,
-        col_labels=observations.col_labels,
     )
 
 

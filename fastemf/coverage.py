@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastemf.levels import fit_near
 from fastemf.metrics import effective_omega
 from fastemf.model.factorization import Factorization
+from fastemf.model.prediction import predict_cells, residuals
 from fastemf.observations import hold_out
 from fastemf.observations.memory import Observations
 from fastemf.solver.opening import hold_apart, open_in_memory
@@ -280,7 +281,7 @@ class _Judge:
     def share(self, fit: Factorization) -> float:
         """Share of the values at or below the fit."""
         side = self._observed.by_row
-        below = side.values <= fit._cells(side.keys, side.indices)
+        below = side.values <= predict_cells(fit.axes, fit.mu, side.keys, side.indices)
         return float(np.average(below, weights=self._weights))
 
     def shift(self, fit: Factorization, wanted: float) -> float:
@@ -293,7 +294,7 @@ class _Judge:
         return float(np.average(np.maximum(wanted * r, (wanted - 1) * r), weights=self._weights))
 
     def _residuals(self, fit: Factorization) -> NDArray[Any]:
-        return fit._residuals(self._observed)
+        return residuals(fit.axes, fit.mu, self._observed)
 
     def standard_error(self, share: float) -> float:
         return float(np.sqrt(share * (1 - share) / self.cells))
@@ -308,10 +309,10 @@ class _Judge:
 
 def _raised(fit: Factorization, shift: float) -> Factorization:
     """The fit with a constant added to all it predicts."""
-    if fit.row_intercepts is not None:
+    if fit.rows.has_intercepts:
         return replace(fit, mu=fit.mu + shift)
-    none = (np.zeros(size, fit.X.dtype) for size in fit.shape)
-    return replace(fit, mu=shift, row_intercepts=next(none), col_intercepts=next(none))
+    rows, cols = (replace(axis, intercepts=np.zeros_like(axis.factor[:, 0])) for axis in fit.axes)
+    return replace(fit, mu=shift, rows=rows, cols=cols)
 
 
 def _first_guess(observed: Observations, wanted: float) -> float:

@@ -6,7 +6,6 @@ values of (row, column) pairs, so that cross-validation splits observations, not
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,7 +16,9 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile
 from fastemf.metrics import expectile_skill
 from fastemf.model.factorization import Factorization
+from fastemf.model.prediction import predict_cells, predict_rows
 from fastemf.observations.memory import observe
+from fastemf.solver.axis import Axis
 from fastemf.support.validation import check_dtype, check_factor
 
 try:
@@ -119,7 +120,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     @property
     def _n_features_out(self) -> int:
         fit = self.factorization_
-        return fit.k if fit.row_intercepts is None else fit.k + 1
+        return fit.k + fit.rows.has_intercepts
 
     def fit(self, R: Any, y: None = None) -> Self:
         """Fit both factors to the observed entries of `R`.
@@ -154,8 +155,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         """
         check_is_fitted(self, "factorization_")
         rows = self.factorization_.fold_in(self._matrix(R, reset=False), n_jobs=self.n_jobs)
-        a = rows.row_intercepts
-        return rows.X if a is None else np.column_stack([rows.X, a])
+        return rows.rows.extended()
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Fitted values of whole rows from what `transform` returned: (rows, columns), dense.
@@ -170,9 +170,8 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         check_is_fitted(self, "factorization_")
         fit, count = self.factorization_, np.shape(X)[0]
         given = check_factor(X, "X", (count, self._n_features_out), fit.X.dtype)
-        factors, intercepts = np.split(given.astype(fit.X.dtype), [fit.k], axis=1)
-        a = None if fit.row_intercepts is None else intercepts.ravel()
-        return replace(fit, X=factors, row_intercepts=a).predict_block(np.arange(count))
+        rows = Axis.split(given.astype(fit.X.dtype), fit.k)
+        return predict_rows((rows, fit.cols), fit.mu, np.arange(count))
 
     def score(self, R: Any, y: None = None) -> float:
         """Expectile skill of the rows of `R` folded in: greater is better, 1 is perfect.
@@ -318,14 +317,12 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         """
         check_is_fitted(self, "factorization_")
         fit, columns = self.factorization_, self._pairs(X, reset=False)
-        labels: tuple[Any, ...] = (fit.row_labels, fit.col_labels)
-        i, j = (labels[side].positions(columns[side], what=SIDES[side]) for side in range(2))
-        fit = replace(fit, row_labels=None, col_labels=None)  # by position from here on
+        i, j = (fit.axes[side].positions(columns[side], SIDES[side]) for side in range(2))
+        rows, cols = fit.axes
         if (i < 0).any() or (j < 0).any():
-            fit = _with_nobody(fit)
-            m, n = fit.shape
-            i, j = np.where(i < 0, m - 1, i), np.where(j < 0, n - 1, j)
-        return fit.predict(i, j)
+            i, j = np.where(i < 0, rows.size, i), np.where(j < 0, cols.size, j)
+            rows, cols = _with_nobody(rows), _with_nobody(cols)
+        return predict_cells((rows, cols), fit.mu, i, j)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Expectile skill of the predictions: greater is better, 1 is perfect, 0 a constant.
@@ -383,11 +380,7 @@ def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = No
     return expectile_skill(values, predicted, omega, expectile(values, omega, weights), weights)
 
 
-def _with_nobody(fit: Factorization) -> Factorization:
-    """One more row and column, the last, of which nothing is known: zero factors and intercepts."""
-
-    def more(part: NDArray[Any] | None) -> Any:
-        return None if part is None else np.concatenate([part, np.zeros_like(part[:1])])
-
-    parts = ("X", "Y", "row_intercepts", "col_intercepts")
-    return replace(fit, **{name: more(getattr(fit, name)) for name in parts})
+def _with_nobody(axis: Axis) -> Axis:
+    """Add an item, the last, of which nothing is known: its factor and intercept are zero."""
+    extended = axis.extended()
+    return Axis.split(np.concatenate([extended, np.zeros_like(extended[:1])]), axis.k)

@@ -349,14 +349,9 @@ def levels(
             label=f"ω = {omegas[middle]:g}",
         )  # fmt: skip
     ax.margins(x=0.01)
-    names = [
-        (labels and labels.name) or default
-        for labels, default in (
-            (fitted.fits[0].col_labels, "columns"),
-            (fitted.fits[0].row_labels, "row"),
-        )
-    ]
-    ax.set_xlabel(f"{names[0]} of {names[1]} {row}, by the middle level")
+    first = fitted.fits[0]
+    cols, rows = first.cols.name or "columns", first.rows.name or "row"
+    ax.set_xlabel(f"{cols} of {rows} {row}, by the middle level")
     ax.set_ylabel(f"fitted value ({unit})")
     ax.legend(frameon=False, loc="upper left")
     return ax

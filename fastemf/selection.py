@@ -14,6 +14,7 @@ from fastemf import completion
 from fastemf.kernels.threads import single_threaded_blas
 from fastemf.loss import sign_weights
 from fastemf.model.factorization import Factorization
+from fastemf.model.prediction import residuals
 from fastemf.observations.hold_out import folds as dealt_folds
 from fastemf.observations.memory import Observations
 from fastemf.solver.opening import hold_apart, open_in_memory
@@ -297,7 +298,7 @@ class _Trial:
         """Add the losses of a fold's cells."""
         side, parts = held.by_row, self._masses.shape[1]
         v = side.weights if side.weights.size else np.ones(held.size)
-        r = fit._residuals(held)
+        r = residuals(fit.axes, fit.mu, held)
         losses = v * sign_weights(r, fit.omega) * r**2
         self._losses[place, fold] = np.bincount(part, losses, minlength=parts)
         self._masses[fold] = np.bincount(part, v, minlength=parts)

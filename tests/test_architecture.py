@@ -122,6 +122,57 @@ def test_a_public_name_has_one_meaning():
     assert not {defined: names for defined, names in homes.items() if len(names) > 1}
 
 
+NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # public, in spite of the underscore
+
+
+def own_attributes(tree):
+    """Attributes that the classes of a module define: methods, fields, and what self gets."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef):
+                    yield part.name
+                elif isinstance(part, ast.AnnAssign):
+                    yield part.target.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+
+
+def private_uses(tree):
+    """Attributes with one leading underscore, of anything but self, cls and imported modules."""
+    modules = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            owner = getattr(node.value, "id", "")
+            if not node.attr.startswith("__") and owner not in {"self", "cls", *modules}:
+                yield node.attr
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_private_attributes_stay_in_their_module(name):
+    tree = MODULES[name]
+    assert not set(private_uses(tree)) - set(own_attributes(tree)) - NAMED_TUPLES
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_private_names_are_not_imported(name):
+    for node in ast.walk(MODULES[name]):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fastemf"):
+            private = {alias.name for alias in node.names if alias.name.startswith("_")}
+            assert private <= {"__version__"}
+
+
+def test_the_rule_about_private_attributes_sees_them():
+    tree = ast.parse("import sys\nsys._getframe()\nfit._cells(1)\nself._a\npair._replace(x=1)")
+    assert set(private_uses(tree)) == {"_cells", "_replace"}
+    assert not set(own_attributes(tree))
+
+
 def test_only_one_file_touches_numbas_threads():
     for name, tree in MODULES.items():
         words = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

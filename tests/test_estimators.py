@@ -187,7 +187,8 @@ def test_labels_of_a_table_are_not_rounded():
 
 def test_pairs_never_seen_get_what_is_known():
     model = ExpectilePairRegressor(0.2, **FEW).fit(NAMES, R.data)
-    fit = replace(model.factorization_, row_labels=None, col_labels=None)
+    rows, cols = (replace(axis, labels=None) for axis in model.factorization_.axes)
+    fit = replace(model.factorization_, rows=rows, cols=cols)
     known, new_row, new_col, new_both = model.predict(
         [NAMES[0], ("row 0", "?"), ("?", NAMES[0, 1]), ("?", "!")]
     )

@@ -10,6 +10,7 @@ from fastemf.loss import expectile_loss
 from fastemf.observations.hold_out import folds as dealt_folds
 from fastemf.observations.memory import observe
 from fastemf.selection import Setting, _start, _Trial, choose, mean_and_error
+from fastemf.solver.axis import Axis
 
 M, N, OMEGA = 9, 7, 0.2
 RNG = np.random.default_rng(5)
@@ -128,8 +129,8 @@ def test_a_fit_without_one_of_its_factors_is_no_start(unit):
     X = fit.X.copy()
     X[:, 1] = 1e-4 * X[:, 0]
     assert _start(fit, 2, 0.0) is fit
-    assert _start(replace(fit, X=X), 2, 0.0) == "spectral"
-    assert _start(replace(fit, X=0 * X), 2, 0.0) == "spectral"
+    assert _start(replace(fit, rows=Axis(X)), 2, 0.0) == "spectral"
+    assert _start(replace(fit, rows=Axis(0 * X)), 2, 0.0) == "spectral"
 
 
 def test_a_ridge_that_leaves_nothing_does_not_spoil_the_next():

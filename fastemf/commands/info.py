@@ -49,7 +49,7 @@ def describe(model: Any) -> dict[str, Any]:
         "unseen_cols": int(first.unseen_cols.size),
         "rank": first.k,
         "dtype": str(first.X.dtype),
-        "intercepts": first.row_intercepts is not None,
+        "intercepts": first.rows.has_intercepts,
         "levels": [
             {
                 "omega": fit.omega,

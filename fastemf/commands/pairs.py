@@ -27,8 +27,8 @@ def read_pairs(path: str, args: argparse.Namespace, fit: Any) -> Pairs | None:
     if present is None:
         return None
     names = _pair_columns(path, present, args, fit)
-    sides = zip(names, (fit.row_labels, fit.col_labels), strict=True)
-    texts = [name for name, labels in sides if labels is not None and labels.kind == "str"]
+    sides = zip(names, fit.axes, strict=True)
+    texts = [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
     table = read_file(source(), names, [], texts).content
     return Pairs(names, table.column(names[0]), table.column(names[1]))
 
@@ -38,8 +38,7 @@ def _pair_columns(
 ) -> tuple[str, str]:
     """Return the names of the two label columns: as told, as in the fit, or the only two."""
     given = (args.rows, args.cols)
-    fitted = tuple(labels and labels.name for labels in (fit.row_labels, fit.col_labels))
-    names = [told or known for told, known in zip(given, fitted, strict=True)]
+    names = [told or axis.name for told, axis in zip(given, fit.axes, strict=True)]
     if not all(name in present for name in names) and not any(given) and len(present) == 2:
         names = present
     for option, name in zip(("--rows", "--cols"), names, strict=True):

@@ -66,16 +66,13 @@ def run(args: argparse.Namespace) -> None:
         fit = model
     else:
         raise ValueError(f"--level is for models of several levels; {args.model} has one")
-    rows = from_text(fit.row_labels, args.row) if args.row else None
+    rows = from_text(fit.rows.labels, args.row) if args.row else None
     found = fit.rank(rows, args.n, order=args.order, seen=seen_of(args, fit))
     if rows is None:
-        rows = np.arange(fit.shape[0]) if fit.row_labels is None else fit.row_labels.values
+        rows = fit.rows.ids()
     kept = ~np.isnan(found.values)
     place = np.broadcast_to(np.arange(1, found.values.shape[1] + 1), found.values.shape)
-    names = [
-        (labels and labels.name) or default
-        for labels, default in ((fit.row_labels, "row"), (fit.col_labels, "col"))
-    ]
+    names = [fit.rows.name or "row", fit.cols.name or "col"]
     columns = {
         names[0]: np.repeat(rows, kept.sum(axis=1)),
         unused("place", names): place[kept],
@@ -94,9 +91,7 @@ def seen_of(args: argparse.Namespace, fit: Any) -> Any:
         return args.seen
     names, *columns = pairs
     rows, cols = (
-        like(labels, column, f"column {name!r} of --seen")
-        for labels, column, name in zip(
-            (fit.row_labels, fit.col_labels), columns, names, strict=True
-        )
+        like(axis.labels, column, f"column {name!r} of --seen")
+        for axis, column, name in zip(fit.axes, columns, names, strict=True)
     )
     return rows, cols, [1.0] * len(rows)

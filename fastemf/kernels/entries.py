@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.compilation import unit
 
-__all__ = ["Cells", "Counting", "Placing", "count_keys", "place_entries", "predict_cells"]
+__all__ = ["Cells", "Counting", "Placing", "count_keys", "fill_cells", "place_entries"]
 
 
 class Counting(NamedTuple):
@@ -91,7 +91,7 @@ class Cells(NamedTuple):
 
 
 @unit()
-def predict_cells(first, last, cells):
+def fill_cells(first, last, cells):
     """Predict some cells: out[e] = row_offset + col_offset + x_row · y_col."""
     rows, cols, X, Y, out = cells.rows, cells.cols, cells.X, cells.Y, cells.out
     row_offset, col_offset = cells.row_offset, cells.col_offset

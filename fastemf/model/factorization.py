@@ -3,47 +3,43 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs import table_files
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.tables import is_frame, is_table
+from fastemf.inputs.tables import is_table
 from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
-from fastemf.model.low_rank_model import LowRankModel
+from fastemf.model.folding import folded_axis
+from fastemf.model.prediction import as_product, predict_pairs, predict_rows, residuals
 from fastemf.model.ranking import Ranking, rank_rows
+from fastemf.model.reading import label_columns, read_observations, read_seen
 from fastemf.model.similarity import Similar, nearest
-from fastemf.model.summary import Summary, summarise_groups
-from fastemf.observations.memory import Observations, observe
-from fastemf.observations.source import Side
+from fastemf.model.summary import Summary, summarise
+from fastemf.observations.memory import Observations
+from fastemf.operators.conversion import as_operator
+from fastemf.solver.axis import Axis
 from fastemf.solver.half_sweep import CompletionEngine
-from fastemf.solver.records import Ridge
-from fastemf.support.validation import (
-    check_axis,
-    check_choice,
-    check_clip,
-    check_indices,
-    check_integer,
-)
-from fastemf.support.warn import warn
+from fastemf.solver.records import Ridge, SweepRecord
+from fastemf.support.validation import check_axis, check_choice, check_clip, check_integer
 
 __all__ = ["Factorization"]
 
-Names = tuple[str | None, str | None, str | None]  # of a table's columns: rows, cols, values
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Factorization(LowRankModel):
+class Factorization:
     """A fitted ω-expectile factorization ``M̂ = X Yᵀ`` (``+ mu + a 1ᵀ + 1 cᵀ`` with intercepts).
 
     Attributes
     ----------
+    rows, cols : Axis
+        The two sides: each has a ``factor`` and, or None, ``intercepts`` and ``labels``, and
+        ``unseen``, the items without observations. The attributes below name the same arrays.
     X : (m, k) array
         Row factors.
     Y : (n, k) array
@@ -75,6 +71,213 @@ class Factorization(LowRankModel):
         What rows and columns are called, in index order, where the data were a table. Every
         row and column given to the fit is then read as a label, integers too.
     """
+
+    rows: Axis
+    cols: Axis
+    omega: float
+    mu: float
+    reg: float
+    reg_scaling: str
+    intercept_reg: float
+    scale: float
+    converged: bool
+    history: tuple[SweepRecord, ...]
+
+    # --- its parts -------------------------------------------------------------------------
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """Rows and columns, to be indexed by axis."""
+        return self.rows, self.cols
+
+    @property
+    def X(self) -> NDArray[Any]:  # noqa: N802
+        """Row factors."""
+        return self.rows.factor
+
+    @property
+    def Y(self) -> NDArray[Any]:  # noqa: N802
+        """Column factors."""
+        return self.cols.factor
+
+    @property
+    def row_intercepts(self) -> NDArray[Any] | None:
+        """Intercepts of the rows, in the data's unit; None without intercepts."""
+        return self.rows.intercepts
+
+    @property
+    def col_intercepts(self) -> NDArray[Any] | None:
+        """Intercepts of the columns, in the data's unit; None without intercepts."""
+        return self.cols.intercepts
+
+    @property
+    def unseen_rows(self) -> NDArray[np.int64]:
+        """Rows without any observation."""
+        return self.rows.unseen
+
+    @property
+    def unseen_cols(self) -> NDArray[np.int64]:
+        """Columns without any observation."""
+        return self.cols.unseen
+
+    @property
+    def row_labels(self) -> Labels | None:
+        """What the rows are called."""
+        return self.rows.labels
+
+    @property
+    def col_labels(self) -> Labels | None:
+        """What the columns are called."""
+        return self.cols.labels
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self.rows.size, self.cols.size
+
+    @property
+    def k(self) -> int:
+        """The rank."""
+        return self.rows.k
+
+    @property
+    def n_iter(self) -> int:
+        """Sweeps done, rejected ones included."""
+        return len(self.history)
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        end = "converged" if self.converged else "not converged"
+        end = f"{end} in {self.n_iter} sweeps" if self.history else "folded in"
+        intercepts = ", intercepts" if self.rows.has_intercepts else ""
+        labels = ""
+        if self.rows.labels is not None:
+            names = (self.rows.name, self.cols.name)
+            labels = ", labels" if None in names else ", labels {} x {}".format(*names)
+        return (
+            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
+            f"reg={self.reg:.3g}, {self.X.dtype}, {end}>"
+        )
+
+    # --- predictions -----------------------------------------------------------------------
+
+    def predict(
+        self,
+        rows: Any,
+        cols: Any = None,
+        *,
+        unseen: str = "model",
+        unknown: str = "error",
+        clip: Any = None,
+    ) -> NDArray[Any]:
+        """Fitted values of the cells (rows[i], cols[i]), in the data's unit.
+
+        Parameters
+        ----------
+        rows, cols
+            Integer indices from 0, or labels where the fit has them, broadcast against each
+            other. Of a labelled fit also one table, with the columns it was fitted from.
+        unseen
+            What a cell in a never-observed row or column gets: ``"model"`` the
+            model's value (mu plus the other side's intercept, or 0 without
+            intercepts), ``"nan"`` NaN.
+        unknown
+            What labels that the fit does not have are: ``"error"``, or ``"nan"`` for NaN.
+        clip
+            ``(low, high)``: values beyond are set to the bound, None leaves a side open.
+            ``clip=(0, None)`` for quantities that cannot be negative; the model can.
+            NaN stays NaN.
+
+        Returns
+        -------
+        array of the broadcast shape
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict([0, 2], [2, 1]).round(6).tolist()
+        [3.0, 6.0]
+        >>> fit.predict([0, 2], [2, 1], clip=(None, 5)).round(6).tolist()
+        [3.0, 5.0]
+        >>> import pandas as pd
+        >>> table = pd.DataFrame(R, index=["eu", "us", "asia"], columns=["buy", "find", "pay"])
+        >>> fit = fastemf.complete(table, omega=0.5, k=1, reg=0)
+        >>> fit.predict(["eu", "mars"], "pay", unknown="nan").round(6).tolist()
+        [3.0, nan]
+        """
+        check_choice(unseen, "unseen", ("model", "nan"))
+        check_choice(unknown, "unknown", ("error", "nan"))
+        bounds = check_clip(clip, self.X.dtype)
+        if cols is None:
+            if not is_table(rows):
+                raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
+            rows, cols = label_columns(self.axes, rows)
+        out = predict_pairs(self.axes, self.mu, rows, cols, unseen=unseen, unknown=unknown)
+        return np.asarray(np.clip(out, *bounds, out=out))
+
+    def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
+        """Fitted values of whole rows (indices, or labels), as a (len(rows), n) array.
+
+        `clip` as in `predict`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict_block([0]).round(6).tolist()
+        [[1.0, 2.0, 3.0]]
+        """
+        bounds = check_clip(clip, self.X.dtype)
+        i = np.atleast_1d(self.rows.known_positions(rows, "rows"))
+        if i.ndim != 1:
+            raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
+        block = predict_rows(self.axes, self.mu, i)
+        return np.asarray(np.clip(block, *bounds, out=block))
+
+    def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
+        """Every fitted value, as an (m, n) array; refused above `max_bytes` (1 GiB).
+
+        `clip` as in `predict`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> fit.to_dense().round(6).tolist()
+        [[3.0, 4.0], [6.0, 8.0]]
+        """
+        bounds = check_clip(clip, self.X.dtype)
+        m, n = self.shape
+        size = m * n * self.X.itemsize
+        if size > check_integer(max_bytes, "max_bytes", minimum=0):
+            raise ValueError(
+                f"the dense {m} x {n} matrix takes {size:,} bytes, above max_bytes={max_bytes:,}; "
+                "use predict or predict_block, or raise max_bytes"
+            )
+        dense = predict_rows(self.axes, self.mu, np.arange(m))
+        return np.asarray(np.clip(dense, *bounds, out=dense))
+
+    def measure(self, A: Any, *, shape: tuple[int, int] | None = None) -> NDArray[Any]:
+        """Fitted measurements <A_i, M̂> by an operator, in any form `fastemf.sense` takes.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> total = fastemf.operators.Dense(np.ones((1, 2, 2)))
+        >>> fit.measure(total).round(6).tolist()
+        [21.0]
+        """
+        operator = as_operator(A, shape)
+        if tuple(operator.shape[1:]) != self.shape:
+            raise ValueError(
+                f"A must measure matrices of the fit's shape {self.shape}, "
+                f"got {tuple(operator.shape[1:])}"
+            )
+        return operator.forward(*as_product(self.axes, self.mu))
 
     # --- questions -------------------------------------------------------------------------
 
@@ -133,23 +336,19 @@ class Factorization(LowRankModel):
         n = check_integer(n, "n", minimum=1)
         check_choice(order, "order", ("smallest", "largest"))
         bounds = check_clip(clip, self.X.dtype)
-        every_col = np.arange(self.shape[1])
-        rows = np.arange(self.shape[0]) if row is None else self._row_index(row)
+        rows = np.arange(self.rows.size)
+        if row is not None:
+            rows = self.rows.known_positions(row, "rows")
         if rows.ndim > 1:
             raise ValueError(
                 f"row must be one row, a one-dimensional array or None, got {rows.shape}"
             )
-        ranking = rank_rows(
-            lambda block: self._cells(*np.meshgrid(block, every_col, indexing="ij")),
-            np.atleast_1d(rows),
-            self.shape,
-            n,
-            largest=order == "largest",
-            seen=self._seen(seen),
-            no_rows=self.unseen_rows if self.row_intercepts is None else self.unseen_rows[:0],
-            no_cols=self.unseen_cols,
+        left_out = read_seen(self.axes, seen)
+        largest = order == "largest"
+        cols, values = rank_rows(
+            self.axes, self.mu, np.atleast_1d(rows), n, largest=largest, seen=left_out
         )
-        cols, values = _called(self.col_labels, ranking.cols), np.clip(ranking.values, *bounds)
+        values = np.clip(values, *bounds)
         return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
 
     def similar_rows(self, row: Any, n: int) -> Similar:
@@ -176,7 +375,7 @@ class Factorization(LowRankModel):
         >>> near.others.tolist(), near.distances.round(6).tolist()
         ([2, 1], [3.0, 12.0])
         """
-        return self._similar(0, self._row_index(row), n)
+        return self._similar(0, row, n)
 
     def similar_cols(self, col: Any, n: int) -> Similar:
         """The n columns most like a column: `similar_rows` of the transpose.
@@ -189,60 +388,15 @@ class Factorization(LowRankModel):
         >>> fit.similar_cols(1, 1).distances.round(6).tolist()  # column 2: 15 against 6
         [9.0]
         """
-        return self._similar(1, self._col_index(col), n)
+        return self._similar(1, col, n)
 
-    def _similar(self, axis: int, index: NDArray[np.int64], n: int) -> Similar:
+    def _similar(self, axis: int, item: Any, n: int) -> Similar:
+        index = self.axes[axis].known_positions(item, ("rows", "cols")[axis])
         n = check_integer(n, "n", minimum=1)
         if index.ndim:
             name = ("row", "col")[axis]
             raise ValueError(f"{name} must be a single one, got shape {index.shape}")
-        this, other = self._extended(axis), (self.X, self.Y)[1 - axis]
-        if self.row_intercepts is not None:
-            # What the other side's intercepts add is the same for both.
-            other = np.column_stack([other, np.ones_like(other[:, 0])])
-        unseen = (self.unseen_rows, self.unseen_cols)[axis]
-        others, distances = nearest(this, other, int(index), n, unseen)
-        return Similar(_called((self.row_labels, self.col_labels)[axis], others), distances)
-
-    def _seen(self, seen: Any) -> Side | None:
-        if seen is None:
-            return None
-        if _is_mask(seen):
-            raise TypeError(
-                "seen must be the data and not a mask of them, as every cell of a dense boolean "
-                "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
-            )
-        try:
-            seen = self._from_file(seen)
-            if self._has_label_columns(seen):
-                rows, cols = self._columns_of(seen)
-                seen = (rows, cols, np.ones(len(rows)))
-            if self.row_labels is not None and isinstance(seen, tuple) and len(seen) == 3:
-                # What the fit does not have is not listed anyway.
-                i, j = self._positions(0, seen[0]), self._positions(1, seen[1])
-                known = (i >= 0) & (j >= 0)
-                found = i[known], j[known], np.ones(np.count_nonzero(known))
-                return observe(found, shape=self.shape).by_row if known.any() else None
-            return self._observe(seen, None, None, (None, None, None)).by_row
-        except (IndexError, TypeError, ValueError) as error:
-            raise type(error)(f"seen is read as R of complete(), and {error}") from None
-
-    def _from_file(self, seen: Any) -> Any:
-        """The label columns of a file with a table, for a fit with labels; else what was given."""
-        sides = (self.row_labels, self.col_labels)
-        if not table_files.is_source(seen) or None in sides:
-            return seen
-        names = [labels.name for labels in sides if labels is not None]
-        texts = [labels.name for labels in sides if labels is not None and labels.kind == "str"]
-        return table_files.read_file(seen, names, [], texts).content
-
-    def _has_label_columns(self, table: Any) -> bool:
-        """Whether a table has lines of labels; one of pandas may be a matrix."""
-        if self.row_labels is None or self.col_labels is None or not is_table(table):
-            return False
-        return not is_frame(table) or (
-            self.row_labels.name in table.columns and self.col_labels.name in table.columns
-        )
+        return nearest(self.axes, axis, int(index), n)
 
     # --- how well it fits ------------------------------------------------------------------
 
@@ -271,11 +425,12 @@ class Factorization(LowRankModel):
         >>> fit.objective(R + 1) - 0.5 * 4 < 1e-12
         True
         """
-        observed = self._observe(R, weights, shape, (rows, cols, values))
-        engine = self._engine(observed, n_threads=1)
-        ridge = Ridge(self.reg, self.intercept_reg)
-        loss = expectile_loss(self._residuals(observed), self.omega, _weights_or_none(observed))
-        return loss + engine.penalty(self._extended(0), self._extended(1), ridge)
+        observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
+        penalty = self._engine(observed, n_threads=1).penalty(
+            self.rows.extended(), self.cols.extended(), self._ridge
+        )
+        r = residuals(self.axes, self.mu, observed)
+        return expectile_loss(r, self.omega, _weights_or_none(observed)) + penalty
 
     def effective_omega(
         self,
@@ -301,8 +456,9 @@ class Factorization(LowRankModel):
         >>> round(fit.effective_omega(R), 3)  # three zeros below 1, eight units above
         0.273
         """
-        observed = self._observe(R, weights, shape, (rows, cols, values))
-        return effective_omega(self._residuals(observed), _weights_or_none(observed))
+        observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
+        r = residuals(self.axes, self.mu, observed)
+        return effective_omega(r, _weights_or_none(observed))
 
     def summary(
         self,
@@ -337,58 +493,8 @@ class Factorization(LowRankModel):
           0             2     4  0.7071  0.25      0
         """
         check_axis(axis, ("rows", "columns"))
-        observed = self._observe(R, weights, shape, (rows, cols, values))
-        if axis == 0:
-            found = summarise_groups(observed.by_row, self._cells, self.omega, axis)
-        else:
-            found = summarise_groups(
-                observed.by_col, lambda j, i: self._cells(i, j), self.omega, axis
-            )
-        labels = (self.row_labels, self.col_labels)[axis]
-        return found if labels is None else replace(found, ids=labels.values)
-
-    def _residuals(self, observed: Observations) -> NDArray[np.float64]:
-        side = observed.by_row
-        predicted = self._cells(side.keys, side.indices)
-        return side.values.astype(np.float64) - predicted.astype(np.float64)
-
-    def _observe(self, R: Any, weights: Any, shape: Any, names: Names) -> Observations:
-        if shape is None and isinstance(R, tuple) and self.row_labels is None:
-            shape = self.shape
-        sides = (self.row_labels, self.col_labels)
-        observed = self._placed(R, weights, shape, names, sides, count_threads(-1))
-        if observed.shape != self.shape:
-            raise ValueError(f"R must have the fit's shape {self.shape}, got {observed.shape}")
-        return observed
-
-    def _placed(
-        self,
-        R: Any,
-        weights: Any,
-        shape: Any,
-        names: Names,
-        sides: tuple[Labels | None, Labels | None],
-        n_threads: int,
-    ) -> Observations:
-        """Observations placed by the labels of the fit, where it has them."""
-        rows, cols, values = names
-        if self.row_labels is None or self.col_labels is None:
-            if names != (None, None, None):
-                raise ValueError(f"the fit has no labels to place a table by, got columns {names}")
-            return observe(R, weights=weights, shape=shape, n_threads=n_threads)
-        if values is not None:
-            rows = self.row_labels.name if rows is None else rows
-            cols = self.col_labels.name if cols is None else cols
-        observed = observe(
-            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
-            n_threads=n_threads,
-        )  # fmt: skip
-        for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
-            if ours is None or theirs is None or ours is theirs:
-                continue
-            if not np.array_equal(ours.values, theirs.values):
-                raise ValueError("the observations have other labels than the fit")
-        return observed
+        observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
+        return summarise(self.axes, self.mu, self.omega, observed, axis)
 
     # --- new rows and columns --------------------------------------------------------------
 
@@ -436,63 +542,24 @@ class Factorization(LowRankModel):
         40.0
         """
         check_axis(axis, ("new rows", "new columns"))
-        fixed = self.shape[1 - axis]
-        is_triplets = isinstance(R_new, tuple) and len(R_new) == 3
-        if shape is None and is_triplets and self.row_labels is None:
-            largest = np.max(check_indices(R_new[axis], ("rows", "cols")[axis], None), initial=0)
-            shape = (int(largest) + 1, fixed) if axis == 0 else (fixed, int(largest) + 1)
-        sides = (None, self.col_labels) if axis == 0 else (self.row_labels, None)
-        n_threads = count_threads(n_jobs)
-        observed = self._placed(R_new, weights, shape, (rows, cols, values), sides, n_threads)
-        if observed.shape[1 - axis] != fixed:
-            what = ("columns", "rows")[axis]
-            raise ValueError(
-                f"R_new must have the fit's {fixed} {what} for axis={axis}, "
-                f"got shape {observed.shape}"
-            )
-        other = self._extended(1 - axis).astype(observed.dtype, copy=False)
-        start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
-        engine = self._engine(observed, n_threads=n_threads)
-        ridge = Ridge(self.reg, self.intercept_reg)
-        solved = engine.solve(axis, start, other, ridge).factor.astype(self.X.dtype, copy=False)
-        factor = np.ascontiguousarray(solved[:, : self.k])
-        intercepts = None if self.row_intercepts is None else solved[:, self.k].copy()
-        labels = self._new_labels(axis, observed)
-        news: dict[str, Any]
-        if axis == 0:
-            unseen = np.flatnonzero(observed.by_row.mass == 0)
-            news = {"X": factor, "row_intercepts": intercepts, "unseen_rows": unseen}
-            news["row_labels"] = labels
-        else:
-            unseen = np.flatnonzero(observed.by_col.mass == 0)
-            news = {"Y": factor, "col_intercepts": intercepts, "unseen_cols": unseen}
-            news["col_labels"] = labels
-        if unseen.size:
-            what = ("rows", "columns")[axis]
-            warn(f"{unseen.size} of the {factor.shape[0]} new {what} have no observations")
-        return replace(self, history=(), converged=True, **news)
+        names = (rows, cols, values)
+        observed = read_observations(
+            self.axes, R_new, names, weights, shape, new=axis, n_jobs=n_jobs
+        )
+        engine = self._engine(observed, n_threads=count_threads(n_jobs))
+        folded = folded_axis(self.axes, axis, observed, engine, self._ridge)
+        new_rows, new_cols = (folded, self.cols) if axis == 0 else (self.rows, folded)
+        return replace(self, rows=new_rows, cols=new_cols, history=(), converged=True)
 
-    def _new_labels(self, axis: int, observed: Observations) -> Labels | None:
-        """Of what was folded in: its own, or its numbers where it came without."""
-        before = (self.row_labels, self.col_labels)[axis]
-        if before is None:
-            return None
-        found = (observed.row_labels, observed.col_labels)[axis]
-        if found is None:
-            found = Labels(np.arange(observed.shape[axis]))
-        return found.renamed(before.name) if found.name is None else found
-
-    def _extended(self, axis: int) -> NDArray[Any]:
-        """Factors of one side with their intercepts as last column."""
-        factor = (self.X, self.Y)[axis]
-        intercepts = (self.row_intercepts, self.col_intercepts)[axis]
-        return factor if intercepts is None else np.column_stack([factor, intercepts])
+    @property
+    def _ridge(self) -> Ridge:
+        return Ridge(self.reg, self.intercept_reg)
 
     def _engine(self, observed: Observations, n_threads: int) -> CompletionEngine:
         return CompletionEngine(
             observed,
             self.omega,
-            mu=None if self.row_intercepts is None else self.mu,
+            mu=self.mu if self.rows.has_intercepts else None,
             scale=self.scale,
             count_scaled=self.reg_scaling == "count",
             n_threads=n_threads,
@@ -512,30 +579,9 @@ class Factorization(LowRankModel):
         >>> np.array_equal(fastemf.load(path).X, fit.X)
         True
         """
-        model_file.write(path, self._content())
-
-    def _content(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        model_file.write(path, self)
 
 
 def _weights_or_none(observed: Observations) -> NDArray[Any] | None:
     weights = observed.by_row.weights
     return weights if weights.size else None
-
-
-def _is_mask(R: Any) -> bool:
-    """Whether a dense matrix is of booleans."""
-    if is_frame(R):
-        return all(getattr(dtype, "kind", "") == "b" for dtype in R.dtypes)
-    return isinstance(R, np.ndarray) and not np.ma.isMaskedArray(R) and R.dtype.kind == "b"
-
-
-def _called(labels: Labels | None, places: NDArray[np.int64]) -> NDArray[Any]:
-    """The labels at these places, None or NaT for -1; the places where there are no labels."""
-    if labels is None:
-        return places
-    found = labels.take(places)
-    if found.dtype.kind != "M":
-        found = found.astype(object)  # integers have no missing value
-    found[places < 0] = None
-    return found

@@ -7,19 +7,20 @@ and not a wrong prediction later.
 
 from __future__ import annotations
 
-import io
 import json
 import os
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
+from fastemf.solver.axis import Axis
 from fastemf.solver.records import FIELDS, SweepRecord, history_of, history_table
-from fastemf.support.whole_file import UNREADABLE, replacing
+from fastemf.support.array_file import DamagedFileError, parse_json, read_arrays
+from fastemf.support.whole_file import replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
 
@@ -34,6 +35,7 @@ SCALARS = {
     "scale": float,
     "converged": bool,
 }
+# Arrays of rows and of columns.
 FACTORS = ("X", "Y")
 INTERCEPTS = ("row_intercepts", "col_intercepts")
 UNSEEN = ("unseen_rows", "unseen_cols")
@@ -44,33 +46,44 @@ OFFSETS = ("row_label_offsets", "col_label_offsets")  # where each string begins
 # What later versions of the format added: header fields, and fields of the history.
 HEADER_SINCE = {"row_labels": 2, "col_labels": 2}
 HISTORY_SINCE = {"validation_loss": 2}
-MAY_BE_NAN = ("validation_loss",)
 
 
 class ModelFileError(ValueError):
     """A file that is not a model, or not one this version can read."""
 
 
-def write(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    """Write a fit's fields; a reader sees the old file or the new one, never half of it."""
-    _save(path, _packed(content))
+class Fitted(Protocol):
+    """What is written of a fit: its two axes, its history, and as attributes the `SCALARS`."""
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """Rows and columns."""
+
+    @property
+    def history(self) -> tuple[SweepRecord, ...]:
+        """One record per sweep."""
 
 
-def write_levels(path: str | os.PathLike[str], contents: list[dict[str, Any]]) -> None:
-    """Write the fields of several fits, in order: the arrays of the first begin with ``0/``."""
-    arrays = _header_array({"levels": len(contents)})
-    for place, content in enumerate(contents):
-        arrays |= {f"{place}/{name}": array for name, array in _packed(content).items()}
+def write(path: str | os.PathLike[str], fit: Fitted) -> None:
+    """Write a fit; a reader sees the old file or the new one, never half of it."""
+    _save(path, _packed(fit))
+
+
+def write_levels(path: str | os.PathLike[str], fits: Sequence[Fitted]) -> None:
+    """Write several fits, in order: the arrays of the first begin with ``0/``."""
+    arrays = _header_array({"levels": len(fits)})
+    for place, fit in enumerate(fits):
+        arrays |= {f"{place}/{name}": array for name, array in _packed(fit).items()}
     _save(path, arrays)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any] | list[dict[str, Any]]:
-    """Read the fields of a fit, or of several, checked."""
+    """Read the fields of a fit, by the names that its constructor has, or those of several."""
     try:
-        arrays = _arrays(path)
+        arrays = read_arrays(path)
         header, _ = _header(arrays)
         return _checked_levels(header, arrays) if "levels" in header else _checked(arrays)
-    except _MalformedError as error:
+    except DamagedFileError as error:
         raise ModelFileError(f"{os.fspath(path)} is not a valid fastemf model: {error}") from error
 
 
@@ -85,51 +98,32 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
     return {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
 
 
-def _packed(content: dict[str, Any]) -> dict[str, Any]:
-    header: dict[str, Any] = {name: kind(content[name]) for name, kind in SCALARS.items()}
-    header |= {"history_fields": list(FIELDS), "intercepts": content["row_intercepts"] is not None}
-    arrays = {name: content[name] for name in (*FACTORS, *UNSEEN)}
-    for name, offsets in zip(LABELS, OFFSETS, strict=True):
-        header[name] = None
-        if content[name] is not None:
-            header[name], (arrays[name], arrays[offsets]) = to_arrays(content[name])
-    arrays |= {name: content[name] for name in INTERCEPTS if content[name] is not None}
-    arrays["history"] = history_table(content["history"])
+def _packed(fit: Fitted) -> dict[str, Any]:
+    header: dict[str, Any] = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
+    header |= {"history_fields": list(FIELDS), "intercepts": fit.axes[0].has_intercepts}
+    arrays: dict[str, Any] = {"history": history_table(fit.history)}
+    for at, axis in enumerate(fit.axes):
+        arrays |= {FACTORS[at]: axis.factor, UNSEEN[at]: axis.unseen}
+        if axis.intercepts is not None:
+            arrays[INTERCEPTS[at]] = axis.intercepts
+        header[LABELS[at]] = None
+        if axis.labels is not None:
+            header[LABELS[at]], (arrays[LABELS[at]], arrays[OFFSETS[at]]) = to_arrays(axis.labels)
     return arrays | _header_array(header)
 
 
-class _MalformedError(Exception):
-    pass
-
-
-def _arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    content = io.BytesIO(Path(path).read_bytes())
-    try:
-        loaded = np.load(content, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise _MalformedError("it holds a single array")
-        with loaded:
-            return {key: np.asarray(loaded[key]) for key in loaded.files}
-    except UNREADABLE as error:
-        # Not NumPy's own words: they advise unpickling what is not even an array.
-        raise _MalformedError("truncated, damaged, or another kind of file") from error
-
-
 def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
-    """The header and the version it is of."""
+    """Read the header and the version it is of."""
     if "header" not in arrays:
-        raise _MalformedError("it is an .npz file without a header")
-    try:
-        header = json.loads(arrays["header"].tobytes().decode())
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise _MalformedError(f"damaged header ({error})") from error
+        raise DamagedFileError("it is an .npz file without a header")
+    header = parse_json(arrays["header"].tobytes())
     if isinstance(header, dict) and "checkpoint" in header:
-        raise _MalformedError("it is the checkpoint of a fit, for complete(..., resume=True)")
+        raise DamagedFileError("it is the checkpoint of a fit, for complete(..., resume=True)")
     if not isinstance(header, dict) or header.pop("format", None) != "fastemf":
-        raise _MalformedError("it is an .npz file of another program")
+        raise DamagedFileError("it is an .npz file of another program")
     version = header.pop("version", None)
     if type(version) is not int or not 1 <= version <= VERSION:
-        raise _MalformedError(
+        raise DamagedFileError(
             f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
         )
     return header, version
@@ -142,18 +136,17 @@ def _checked_levels(
     count = header["levels"]
     right = type(count) is int and 2 <= count < len(arrays)
     _require(right, "levels must be a number from 2 on, and each must have arrays")
-    parts: list[dict[str, NDArray[Any]]] = [{} for _ in range(count)]
+    parts: dict[str, dict[str, NDArray[Any]]] = {str(place): {} for place in range(count)}
     for key, array in arrays.items():
         place, _, name = key.partition("/")
         if key != "header":
-            right = place.isdecimal() and int(place) < count and name != ""
-            _require(right, f"array {key!r} is unknown")
-            parts[int(place)][name] = array
-    contents = [_checked(part) for part in parts]
-    shapes = {(fit["X"].shape[0], fit["Y"].shape[0]) for fit in contents}
+            _require(place in parts and name != "", f"array {key!r} is unknown")
+            parts[place][name] = array
+    contents = [_checked(part) for part in parts.values()]
+    shapes = {(fit["rows"].size, fit["cols"].size) for fit in contents}
     _require(len(shapes) == 1, "levels must be of one matrix")
-    for name in LABELS:
-        same = all(fit[name] == contents[0][name] for fit in contents)
+    for axis in ("rows", "cols"):
+        same = all(fit[axis].labels == contents[0][axis].labels for fit in contents)
         _require(same, "levels must have the same labels")
     omegas = [fit["omega"] for fit in contents]
     _require(omegas == sorted(set(omegas)), "levels must rise")
@@ -188,57 +181,56 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
         _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
         _require(bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
-    for i, n in enumerate((X.shape[0], Y.shape[0])):
-        if with_intercepts:
-            name = INTERCEPTS[i]
-            _require(arrays[name].shape == (n,), f"{name} must have shape ({n},)")
-        index = arrays[UNSEEN[i]]
-        right = index.dtype == np.int64 and index.ndim == 1
-        right = right and bool(((index >= 0) & (index < n)).all())
-        _require(right, f"{UNSEEN[i]} must hold indices below {n}")
-
+    labelled = [header.get(name) is not None for name in LABELS]
+    _require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
     return {
         **{name: header[name] for name in SCALARS},
-        **{name: arrays[name] for name in (*FACTORS, *UNSEEN)},
-        **{name: arrays.get(name) for name in INTERCEPTS},
-        **_labels(header, arrays, (X.shape[0], Y.shape[0])),
+        "rows": _axis(0, header, arrays),
+        "cols": _axis(1, header, arrays),
         "history": _history(header["history_fields"], arrays["history"], version),
     }
 
 
+def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Axis:
+    """One side of a fit, of which the factors' shapes and types are checked already."""
+    factor, unseen, intercepts = arrays[FACTORS[at]], arrays[UNSEEN[at]], arrays.get(INTERCEPTS[at])
+    n = len(factor)
+    if intercepts is not None:
+        _require(intercepts.shape == (n,), f"{INTERCEPTS[at]} must have shape ({n},)")
+    right = unseen.dtype == np.int64 and unseen.ndim == 1
+    right = right and bool(((unseen >= 0) & (unseen < n)).all())
+    _require(right, f"{UNSEEN[at]} must hold indices below {n}")
+    return Axis(factor, intercepts, _labels(at, header, arrays, n), unseen)
+
+
 def _labels(
-    header: dict[str, Any], arrays: dict[str, NDArray[Any]], shape: tuple[int, int]
-) -> dict[str, Labels | None]:
-    abouts = [header.get(name) for name in LABELS]
-    _require(abouts.count(None) != 1, "labels must be those of rows and of columns, or none")
-    labels: dict[str, Labels | None] = {}
-    for name, offsets, about, size in zip(LABELS, OFFSETS, abouts, shape, strict=True):
-        try:
-            labels[name] = (
-                None if about is None else from_arrays(about, arrays[name], arrays[offsets], size)
-            )
-        except (TypeError, ValueError) as error:
-            raise _MalformedError(f"{name}: {error}") from error
-    return labels
+    at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]], size: int
+) -> Labels | None:
+    about = header.get(LABELS[at])
+    if about is None:
+        return None
+    try:
+        return from_arrays(about, arrays[LABELS[at]], arrays[OFFSETS[at]], size)
+    except ValueError as error:
+        raise DamagedFileError(f"{LABELS[at]}: {error}") from error
 
 
-def _history(names: Any, history: NDArray[Any], version: int) -> tuple[SweepRecord, ...]:
+def _history(names: Any, table: NDArray[Any], version: int) -> tuple[SweepRecord, ...]:
     wanted = [name for name in FIELDS if HISTORY_SINCE.get(name, 1) <= version]
-    right = names == wanted and history.dtype == np.float64
-    _require(right and history.shape[1:] == (len(wanted),), "history must have its columns")
-    for name, column in zip(wanted, history.T, strict=True):
-        finite = np.isfinite(column) | (np.isnan(column) & (name in MAY_BE_NAN))
-        _require(bool(finite.all()), "history must be finite")
-    return history_of(history, wanted)
+    _require(names == wanted, "history must have its columns")
+    try:
+        return history_of(table, wanted)
+    except ValueError as error:
+        raise DamagedFileError(str(error)) from error
 
 
 def _check_keys(found: Any, wanted: set[str], what: str) -> None:
     if missing := sorted(wanted - set(found)):
-        raise _MalformedError(f"{what} {missing[0]!r} is missing")
+        raise DamagedFileError(f"{what} {missing[0]!r} is missing")
     if extra := sorted(set(found) - wanted):
-        raise _MalformedError(f"{what} {extra[0]!r} is unknown")
+        raise DamagedFileError(f"{what} {extra[0]!r} is unknown")
 
 
 def _require(right: bool, rule: str) -> None:
     if not right:
-        raise _MalformedError(rule)
+        raise DamagedFileError(rule)

@@ -54,7 +54,7 @@ class Levels:
         m, n = self.shape
         first = self.fits[0]
         omegas = ", ".join(f"{omega:g}" for omega in self.omegas)
-        intercepts = "" if first.row_intercepts is None else ", intercepts"
+        intercepts = ", intercepts" if first.rows.has_intercepts else ""
         settled = sum(fit.converged for fit in self.fits)
         sweeps = sum(fit.n_iter for fit in self.fits)
         return (
@@ -194,7 +194,7 @@ class Levels:
         >>> fastemf.load(path).omegas
         (0.1, 0.9)
         """
-        model_file.write_levels(path, [fit._content() for fit in self.fits])
+        model_file.write_levels(path, self.fits)
 
     def _place(self, omega: Any, name: str) -> int:
         wanted = check_level(omega, name)

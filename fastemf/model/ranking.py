@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.model.prediction import Axes, predict_cells
 from fastemf.observations.source import Side
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
@@ -28,29 +28,23 @@ class Ranking(NamedTuple):
 
 
 def rank_rows(
-    predict: Callable[[NDArray[np.int64]], NDArray[Any]],
-    rows: NDArray[np.int64],
-    shape: tuple[int, int],
-    n: int,
-    *,
-    largest: bool,
-    seen: Side | None,
-    no_rows: NDArray[np.int64],
-    no_cols: NDArray[np.int64],
+    axes: Axes, mu: float, rows: NDArray[np.int64], n: int, *, largest: bool, seen: Side | None
 ) -> Ranking:
-    """The n best columns of each row, without those seen and without what must not be ranked.
+    """Find the n best columns of each row, without those seen and those never observed.
 
-    What `predict` says of a row must not depend on the rows it is asked with, or the
-    ranking would too.
+    Rows never observed are ranked by the columns' intercepts; without intercepts they get no
+    columns.
     """
+    every_col = np.arange(axes[1].size)
+    no_rows = axes[0].unseen[:0] if axes[0].has_intercepts else axes[0].unseen
     cols = np.full((rows.size, n), -1, np.int64)
-    values = np.full((rows.size, n), np.nan, predict(rows[:0]).dtype)
-    step = max(1, CELLS_PER_BLOCK // shape[1])
+    values = np.full((rows.size, n), np.nan, axes[0].factor.dtype)
+    step = max(1, CELLS_PER_BLOCK // every_col.size)
     for first in range(0, rows.size, step):
         block = rows[first : first + step]
-        predicted = predict(block)
+        predicted = predict_cells(axes, mu, *np.meshgrid(block, every_col, indexing="ij"))
         keys = -predicted if largest else predicted.copy()
-        keys[:, no_cols] = np.nan
+        keys[:, axes[1].unseen] = np.nan
         keys[np.isin(block, no_rows)] = np.nan
         if seen is not None:
             keys[_cells(seen, block)] = np.nan
@@ -59,11 +53,11 @@ def rank_rows(
         picked = places[at, rank]
         cols[first + at, rank] = picked
         values[first + at, rank] = predicted[at, picked]
-    return Ranking(cols, values)
+    return Ranking(axes[1].called(cols), values)
 
 
 def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
-    """Places of the n smallest finite keys of each row, in order; of equal keys the first.
+    """Find the places of the n smallest finite keys of each row, in order; of equal keys the first.
 
     A row with fewer gets -1 in the places left.
     """
@@ -81,12 +75,12 @@ def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
 
 
 def _cells(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The entries of some rows: which of the rows, and the column."""
+    """Find the entries of some rows: which of the rows, and the column."""
     starts, counts = side.indptr[rows], side.indptr[rows + 1] - side.indptr[rows]
     entries = np.repeat(starts, counts) + _counted(counts)
     return np.repeat(np.arange(rows.size), counts), side.indices[entries]
 
 
 def _counted(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """0, 1, ..., count - 1 for each count, one after the other."""
+    """Count 0, 1, ..., count - 1 for each count, one after the other."""
     return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

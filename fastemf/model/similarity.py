@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels.threads import single_threaded_blas
+from fastemf.model.prediction import Axes
 from fastemf.model.ranking import smallest
 
 __all__ = ["Similar", "nearest"]
@@ -22,16 +23,18 @@ class Similar(NamedTuple):
     """Root mean square difference of the predictions, in the data's unit; NaN where no other."""
 
 
-def nearest(
-    this: NDArray[Any], other: NDArray[Any], item: int, n: int, unseen: NDArray[np.int64]
-) -> Similar:
-    """The n items whose predictions ``this @ other.T`` differ least from those of one item.
+def nearest(axes: Axes, axis: int, item: int, n: int) -> Similar:
+    """Find the n items of an axis whose predictions differ least from those of one item.
 
     With u the items' factors and G = otherᵀ other / count, the mean square difference
     of two items is (u − u')ᵀ G (u − u'). G = RᵀR by a QR decomposition of `other`, so it
     is the squared length of R (u − u'): no products of large numbers that cancel, and
     equal items have distance 0.
     """
+    this, other, unseen = axes[axis].extended(), axes[1 - axis].factor, axes[axis].unseen
+    if axes[axis].has_intercepts:
+        # What the other side's intercepts add is the same for both items.
+        other = np.column_stack([other, np.ones_like(other[:, 0])])
     with single_threaded_blas():
         root = np.linalg.qr(other.astype(np.float64), mode="r") / np.sqrt(other.shape[0])
         apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T
@@ -41,4 +44,4 @@ def nearest(
     if item in unseen:
         distances[:] = np.nan
     others = smallest(distances[None], n)[0]
-    return Similar(others, np.where(others >= 0, distances[others], np.nan))
+    return Similar(axes[axis].called(others), np.where(others >= 0, distances[others], np.nan))

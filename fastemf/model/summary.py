@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,10 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
-from fastemf.observations.source import Side
+from fastemf.model.prediction import Axes, predict_cells
+from fastemf.observations.memory import Observations
 
-__all__ = ["Summary", "summarise_groups"]
+__all__ = ["Summary", "summarise"]
 
 ROWS_SHOWN = 10
 
@@ -100,22 +100,16 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
 
 
-def summarise_groups(
-    side: Side,
-    predict: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]],
-    omega: float,
-    axis: int,
-) -> Summary:
-    """Sums over the entries of each group, a part of the entries at a time.
-
-    `predict` takes the entries' groups and their indices on the other side.
-    """
+def summarise(axes: Axes, mu: float, omega: float, observed: Observations, axis: int) -> Summary:
+    """Sum over the entries of each row (axis 0) or column (axis 1), a part at a time."""
+    side = (observed.by_row, observed.by_col)[axis]
     groups = side.mass.size
     values, squares, losses, below, absolute = sums = np.zeros((5, groups))
     keys = side.keys
     for part in parts(keys.size):
         b = side.values[part].astype(np.float64)
-        r = b - predict(keys[part], side.indices[part])
+        cells = (keys[part], side.indices[part])
+        r = b - predict_cells(axes, mu, *(cells if axis == 0 else cells[::-1]))
         v = side.weights[part].astype(np.float64) if side.weights.size else np.ones(r.size)
         first = int(keys[part.start])  # entries are in the order of their groups
         size = v * np.abs(r)
@@ -127,7 +121,7 @@ def summarise_groups(
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no data, or no residuals
         return Summary(
             axis=axis,
-            ids=np.arange(groups),
+            ids=axes[axis].ids(),
             observations=np.diff(side.indptr),
             weight=side.mass.copy() if side.weights.size else None,
             mean=values / side.mass,

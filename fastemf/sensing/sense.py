@@ -17,11 +17,13 @@ from fastemf.model.factorization import Factorization
 from fastemf.operators import Entries, Operator
 from fastemf.operators.conversion import as_operator
 from fastemf.sensing.regression import design_of, overflow_error, solve_regression
+from fastemf.sensing.start import measured_factors
+from fastemf.solver.axis import Axis
 from fastemf.solver.fitting import alternate
 from fastemf.solver.opening import Data, open_source
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import measured_factors
+from fastemf.solver.start import EarlierModel
 from fastemf.support.validation import check_dtype, check_rank
 from fastemf.support.warn import warn
 
@@ -156,17 +158,17 @@ def sense(
             return completion.fit(Data(source), settings, rng)
 
     engine = SensingEngine(A, b, settings.omega, weights=weights, dtype=dtype, n_threads=n_threads)
+    if isinstance(init, Factorization):
+        init = EarlierModel(init.axes, init.mu)
     X, Y = measured_factors(init, A, engine.b, engine.weights, k, dtype, rng, n_threads)
     count = engine.gain(X, Y) * float(m * n) ** 0.5 if settings.anneals else 1.0
     schedule = settings.numbered_ridge(count)
     end = alternate(engine, lambda: (X, Y), schedule, settings, lambda: [engine.digest()])
     return Factorization(
-        X=end.X,
-        Y=end.Y,
+        rows=Axis(end.X),
+        cols=Axis(end.Y),
         omega=settings.omega,
         mu=0.0,
-        row_intercepts=None,
-        col_intercepts=None,
         reg=end.ridge.factors,
         reg_scaling="plain",
         intercept_reg=0.0,

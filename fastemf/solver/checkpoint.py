@@ -7,7 +7,6 @@ must be those of the fit that takes it up.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 from dataclasses import dataclass
@@ -15,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastemf.solver.alternation import Point, State
 from fastemf.solver.records import FIELDS, Ridge, history_of, history_table
 from fastemf.solver.ridge import RidgeSchedule
-from fastemf.support.whole_file import UNREADABLE, check_target, replacing
+from fastemf.support.array_file import DamagedFileError, parse_json, read_arrays
+from fastemf.support.whole_file import check_target, replacing
 
 __all__ = ["Checkpoint", "CheckpointError", "check_begin"]
 
@@ -68,23 +69,21 @@ class Checkpoint:
         if not Path(self.path).exists():
             return None
         name = os.fspath(self.path)
-        content = io.BytesIO(Path(self.path).read_bytes())
         try:
-            with np.load(content, allow_pickle=False) as arrays:
-                header = json.loads(arrays["header"].tobytes().decode())
-                version, fingerprint = header["checkpoint"], dict(header["fingerprint"])
-                if version == VERSION:
-                    state = _unpacked(header, arrays)
-        except UNREADABLE as error:
-            raise CheckpointError(
-                f"{name} is not a fastemf checkpoint: damaged, or another kind of file"
-            ) from error
-        if version != VERSION:
-            raise CheckpointError(
-                f"{name} is a checkpoint of version {version}, this fastemf reads {VERSION}"
-            )
-        self._check(fingerprint)
-        schedule.recall(header["schedule"])
+            arrays = read_arrays(self.path)
+            header = _header(arrays)
+            if header["checkpoint"] != VERSION:
+                raise CheckpointError(
+                    f"{name} is a checkpoint of version {header['checkpoint']}, "
+                    f"this fastemf reads {VERSION}"
+                )
+            self._check(_field(header, "fingerprint", dict))
+            memory = _numbers(header, "schedule", len(schedule.memory()))
+            _require(bool(np.isfinite(memory).all()), "its schedule must be finite")
+            state = _unpacked(header, arrays)
+        except DamagedFileError as error:
+            raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
+        schedule.recall(memory)
         return state
 
     def keep(self, schedule: RidgeSchedule, state: State, last: bool) -> None:
@@ -113,7 +112,13 @@ class Checkpoint:
             )
 
 
-SCALARS = ("accepted_since", "remaining", "restarts", "best_sweep", "converged")
+SCALARS = {
+    "accepted_since": int,
+    "remaining": float,
+    "restarts": int,
+    "best_sweep": int,
+    "converged": bool,
+}
 
 
 def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -129,16 +134,64 @@ def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, arrays
 
 
-def _unpacked(header: dict[str, Any], arrays: Any) -> State:
-    points = {}
-    for name in ("point", "best"):
-        if name in header:
-            ridge, rest = Ridge(*header[name][:2]), header[name][2:]
-            points[name] = Point(arrays[f"{name}_X"], arrays[f"{name}_Y"], ridge, *rest)
+def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+    header = parse_json(arrays["header"].tobytes()) if "header" in arrays else None
+    if not isinstance(header, dict) or type(header.get("checkpoint")) is not int:
+        raise DamagedFileError("it is another kind of file")
+    return header
+
+
+def _unpacked(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
+    """Put the state together again, of a file that nothing is taken for granted of."""
+    scalars = {name: _field(header, name, kind) for name, kind in SCALARS.items()}
+    at_best = _field(header, "at_best", bool)
+    point = _point("point", header, arrays)
+    best = _point("best", header, arrays) if "best" in header else None
+    previous = _array(arrays, "previous")
+    pairs = [(previous, point.X)]
+    if best is not None:
+        pairs += [(best.X, point.X), (best.Y, point.Y)]
+    same = all(one.shape == other.shape and one.dtype == other.dtype for one, other in pairs)
+    _require(same, "its factors must be of one shape and type")
+    try:
+        history = history_of(_array(arrays, "history"), list(FIELDS))
+    except ValueError as error:
+        raise DamagedFileError(str(error)) from error
     return State(
-        point=points["point"],
-        best=points["point"] if header["at_best"] else points.get("best"),
-        previous=arrays["previous"],
-        history=list(history_of(arrays["history"], list(FIELDS))),
-        **{name: header[name] for name in SCALARS},
+        point=point,
+        best=point if at_best else best,
+        previous=previous,
+        history=list(history),
+        **scalars,
     )
+
+
+def _point(name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Point:
+    X, Y = _array(arrays, f"{name}_X"), _array(arrays, f"{name}_Y")
+    right = X.ndim == Y.ndim == 2 and X.shape[1] == Y.shape[1] and X.dtype == Y.dtype
+    right = right and X.dtype in (np.float32, np.float64)
+    _require(right, f"{name} must be two matrices of floats with equal numbers of columns")
+    factors, intercepts, *rest = _numbers(header, name, 5)
+    return Point(X, Y, Ridge(factors, intercepts), *rest)
+
+
+def _array(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any]:
+    _require(name in arrays, f"array {name!r} is missing")
+    return arrays[name]
+
+
+def _field(header: dict[str, Any], name: str, kind: type) -> Any:
+    _require(type(header.get(name)) is kind, f"header field {name!r} must be {kind.__name__}")
+    return header[name]
+
+
+def _numbers(header: dict[str, Any], name: str, count: int) -> list[float]:
+    found: list[float] = _field(header, name, list)
+    right = len(found) == count and all(type(number) is float for number in found)
+    _require(right, f"header field {name!r} must be {count} numbers")
+    return found
+
+
+def _require(right: bool, rule: str) -> None:
+    if not right:
+        raise DamagedFileError(f"damaged, {rule}")

@@ -91,14 +91,24 @@ class SweepRecord:
 
 FIELDS = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
 
+MAY_BE_NAN = ("validation_loss",)
+
 
 def history_table(history: Sequence[SweepRecord]) -> NDArray[np.float64]:
     """Records as a table for a file, a row each."""
     return np.array([astuple(record) for record in history], np.float64).reshape(-1, len(FIELDS))
 
 
-def history_of(table: NDArray[np.float64], names: Sequence[str]) -> tuple[SweepRecord, ...]:
-    """Records from the columns of a table; fields that it lacks have their defaults."""
+def history_of(table: NDArray[Any], names: Sequence[str]) -> tuple[SweepRecord, ...]:
+    """Make records of the columns of a table; fields that it lacks have their defaults.
+
+    A table that is no history raises ValueError.
+    """
+    if table.dtype != np.float64 or table.shape[1:] != (len(names),):
+        raise ValueError("history must have its columns")
+    for name, column in zip(names, table.T, strict=True):
+        if not (np.isfinite(column) | (np.isnan(column) & (name in MAY_BE_NAN))).all():
+            raise ValueError("history must be finite")
     return tuple(
         SweepRecord(**{name: FIELDS[name](x) for name, x in zip(names, row, strict=True)})
         for row in table.tolist()

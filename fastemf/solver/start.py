@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,37 @@ from fastemf.inputs.labels import Labels
 from fastemf.kernels.products import SparseProduct, multiply
 from fastemf.kernels.threads import balanced, launch, single_threaded_blas
 from fastemf.kernels.width import padded
-from fastemf.model.factorization import Factorization
 from fastemf.observations.source import Grouped, Side, Source
-from fastemf.operators import Operator
+from fastemf.solver.axis import Axis
 from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
 from fastemf.support.validation import check_factor
 
-__all__ = ["measured_factors", "starting_factors"]
+__all__ = [
+    "EarlierModel",
+    "balanced_factors",
+    "given_factors",
+    "grown_factors",
+    "starting_factors",
+    "top_svd",
+    "unknown_init",
+]
 
 OVERSAMPLING = 10
 POWER_ITERATIONS = 1  # more change the start but not the fit: after 15 sweeps F agrees to 6 digits
 INTERCEPT_SWEEPS = 5
 
-FORMED_ENTRIES = 1 << 19  # Σ b_i A_i up to this size is formed once instead of applied four times
-
 Factors = tuple[NDArray[Any], NDArray[Any]]
 Product = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierModel:
+    """A model to start from: its rows and columns, and its mu (0 without intercepts)."""
+
+    axes: tuple[Axis, Axis]
+    mu: float
 
 
 def starting_factors(
@@ -38,161 +52,99 @@ def starting_factors(
     engine: CompletionEngine,
     observations: Source,
     k: int,
-    level: float | None,
+    mu: float | None,
     rng: np.random.Generator,
     n_threads: int,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Factors to start from, with the intercepts as last column where `level` is given."""
+) -> Factors:
+    """Find factors to start from, with the intercepts as last column where `mu` is given.
+
+    `init` is ``"spectral"``, ``"random"``, a pair (X, Y) or an `EarlierModel`.
+    """
     m, n = observations.shape
     a, c = np.zeros((m, 1)), np.zeros((n, 1))
-    if isinstance(init, Factorization):
+    if isinstance(init, EarlierModel):
         labels = (observations.row_labels, observations.col_labels)
-        X, Y, a, c = _grown(init, observations.shape, k, level, rng, labels)
+        X, Y, a, c = grown_factors(init, observations.shape, k, mu, rng, labels)
     elif isinstance(init, tuple):
-        X, Y = _given(init, observations.shape, k, observations.dtype)
+        X, Y = given_factors(init, observations.shape, k, observations.dtype)
     elif isinstance(init, str) and init in ("spectral", "random"):
-        if level is not None:
+        if mu is not None:
             a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
         if init == "spectral":
-            offsets = None if level is None else (level + a[:, 0], c[:, 0])
+            offsets = None if mu is None else (mu + a[:, 0], c[:, 0])
             X, Y = _spectral_start(observations, k, engine.size, rng, n_threads, offsets)
         else:
             X, Y = _random_start(observations.shape, k, engine.size, rng)
     else:
-        raise _unknown(init)
-    if level is not None:
+        raise unknown_init(init)
+    if mu is not None:
         X, Y = np.hstack([X, a]), np.hstack([Y, c])
     dtype = observations.dtype
     return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
 
 
-def measured_factors(
-    init: Any,
-    A: Operator,
-    b: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    k: int,
-    dtype: np.dtype[Any],
-    rng: np.random.Generator,
-    n_threads: int,
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Factors to start from, given linear measurements instead of entries.
-
-    The spectral start is the top-k SVD of Σ v_i b_i A_i; it and the random one are
-    scaled so that their measurements fit b best.
-    """
-    _, m, n = A.shape
-    if isinstance(init, Factorization):
-        X, Y, *_ = _grown(init, (m, n), k, None, rng)
-    elif isinstance(init, tuple):
-        X, Y = _given(init, (m, n), k, dtype)
-    elif isinstance(init, str) and init == "spectral":
-        products = _adjoint_products(A, weights * b, n_threads)
-        U, d, V = _top_svd(*products, (m, n), k, rng, np.dtype(np.float64))
-        d *= _scale_to_fit(A, U * d, V, b, weights, n_threads)
-        X, Y = _balanced(U, d, V, k, float(np.linalg.norm(d)) / float(m * n) ** 0.5, rng)
-    elif isinstance(init, str) and init == "random":
-        X, Y = rng.standard_normal((m, k)), rng.standard_normal((n, k))
-        measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
-        root = float(weights @ b**2 / (weights @ measured**2)) ** 0.25 if measured.any() else 1.0
-        X, Y = root * X, root * Y
-    else:
-        raise _unknown(init)
-    return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
-
-
-def _adjoint_products(
-    A: Operator, b: NDArray[np.float64], n_threads: int
-) -> tuple[Product, Product]:
-    """Products with S = Σ b_i A_i and with its transpose."""
-    _, m, n = A.shape
-    if m * n <= FORMED_ENTRIES:
-        side = int(m < n)  # the narrower identity
-        S = np.asarray(A.adjoint_times(b, np.eye(min(m, n)), side, n_jobs=n_threads), np.float64)
-        S = S.T if side else S
-        return lambda dense: S @ dense, lambda dense: S.T @ dense
-
-    def product(side: int) -> Product:
-        return lambda dense: np.asarray(
-            A.adjoint_times(b, dense, side, n_jobs=n_threads), np.float64
-        )
-
-    return product(0), product(1)
-
-
-def _scale_to_fit(
-    A: Operator,
-    X: NDArray[np.float64],
-    Y: NDArray[np.float64],
-    b: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    n_threads: int,
-) -> float:
-    """The factor that brings the measurements of X Yᵀ closest to b."""
-    measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
-    size = float(weights @ measured**2)
-    return float(weights @ (b * measured)) / size if size > 0 else 1.0
-
-
-def _given(init: tuple[Any, ...], shape: tuple[int, int], k: int, dtype: np.dtype[Any]) -> Factors:
+def given_factors(
+    init: tuple[Any, ...], shape: tuple[int, int], k: int, dtype: np.dtype[Any]
+) -> Factors:
+    """Check a pair (X, Y) that the user gave."""
     if len(init) != 2:
         raise ValueError(f"init as a tuple must be the pair (X, Y), got {len(init)} items")
     X = check_factor(init[0], "init[0]", (shape[0], k), dtype)
     return X, check_factor(init[1], "init[1]", (shape[1], k), dtype)
 
 
-def _unknown(init: Any) -> ValueError:
+def unknown_init(init: Any) -> ValueError:
+    """Make the error for what cannot be started from."""
     return ValueError(
         f'init must be "spectral", "random", a pair (X, Y) or a Factorization, got {init!r}'
     )
 
 
-def _grown(
-    fit: Factorization,
+def grown_factors(
+    earlier: EarlierModel,
     shape: tuple[int, int],
     k: int,
-    level: float | None,
+    mu: float | None,
     rng: np.random.Generator,
     labels: tuple[Labels | None, Labels | None] = (None, None),
 ) -> tuple[NDArray[np.float64], ...]:
-    """An earlier fit's factors and intercepts, with small random rows for those it never saw."""
-    if fit.k != k:
-        raise ValueError(f"init has rank {fit.k}, k is {k}; they must be equal")
-    if level is None and fit.row_intercepts is not None:
+    """Take over an earlier model's X, Y, a and c, with small random rows for those it never saw."""
+    if earlier.axes[0].k != k:
+        raise ValueError(f"init has rank {earlier.axes[0].k}, k is {k}; they must be equal")
+    if mu is None and earlier.axes[0].has_intercepts:
         raise ValueError("init has intercepts; pass intercepts=True to start from it")
     parts: list[NDArray[np.float64]] = []
     columns: list[NDArray[np.float64]] = []
-    for axis, size in enumerate(shape):
-        factor = (fit.X, fit.Y)[axis]
-        # Where each row of the data was in the fit, and is in the data.
-        theirs, ours = _matched(fit, axis, labels[axis], shape)
+    for axis, (known, size) in enumerate(zip(earlier.axes, shape, strict=True)):
+        # Where each row of the data was in the model, and is in the data.
+        theirs, ours = _matched(earlier.axes, axis, labels[axis], shape)
         column = np.zeros((size, 1))
-        intercepts = (fit.row_intercepts, fit.col_intercepts)[axis]
-        if intercepts is not None:
-            column[ours, 0] = intercepts[theirs]
-        if axis == 0 and level is not None:
-            column[ours] += fit.mu - level
+        if known.intercepts is not None:
+            column[ours, 0] = known.intercepts[theirs]
+        if axis == 0 and mu is not None:
+            column[ours] += earlier.mu - mu
         columns.append(column)
         # Not zero: a cell that is new in both directions would stay zero for ever.
-        small = 1e-2 * np.sqrt(np.mean(np.square(factor, dtype=np.float64)))
+        small = 1e-2 * np.sqrt(np.mean(np.square(known.factor, dtype=np.float64)))
         grown = small * rng.standard_normal((size, k))
-        seen = ~np.isin(theirs, (fit.unseen_rows, fit.unseen_cols)[axis])
-        grown[ours[seen]] = factor[theirs[seen]]
+        seen = ~np.isin(theirs, known.unseen)
+        grown[ours[seen]] = known.factor[theirs[seen]]
         parts.append(grown)
     return (*parts, *columns)
 
 
 def _matched(
-    fit: Factorization, axis: int, labels: Labels | None, shape: tuple[int, int]
+    axes: tuple[Axis, Axis], axis: int, labels: Labels | None, shape: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows that an earlier fit and the data share: by label where both have them, else by index."""
-    known = (fit.row_labels, fit.col_labels)[axis]
-    if known is None or labels is None:
-        if fit.shape[axis] > shape[axis]:
-            raise ValueError(f"init has shape {fit.shape}, larger than the data's {shape}")
-        same = np.arange(fit.shape[axis])
+    """Find the rows that model and data share: by label where both have them, else by index."""
+    known = axes[axis]
+    if known.labels is None or labels is None:
+        if known.size > shape[axis]:
+            sizes = axes[0].size, axes[1].size
+            raise ValueError(f"init has shape {sizes}, larger than the data's {shape}")
+        same = np.arange(known.size)
         return same, same
-    found = known.positions(labels.values, what=("row labels", "column labels")[axis])
+    found = known.labels.positions(labels.values, what=("row labels", "column labels")[axis])
     ours = np.flatnonzero(found >= 0)
     return found[ours], ours
 
@@ -217,12 +169,12 @@ def _spectral_start(
     m, n = observations.shape
     forward = _product(observations.by_row, intercepts, n_threads)
     backward = _product(observations.by_col, intercepts and intercepts[::-1], n_threads)
-    U, d, V = _top_svd(forward, backward, (m, n), k, rng, observations.dtype)
+    U, d, V = top_svd(forward, backward, (m, n), k, rng, observations.dtype)
     d *= m * n / observations.mass
-    return _balanced(U, d, V, k, rms, rng)
+    return balanced_factors(U, d, V, k, rms, rng)
 
 
-def _top_svd(
+def top_svd(
     forward: Product,
     backward: Product,
     shape: tuple[int, int],
@@ -230,7 +182,10 @@ def _top_svd(
     rng: np.random.Generator,
     dtype: np.dtype[Any],
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
-    """U, d, V of the top-k SVD of S, known by its products S· and Sᵀ·; fewer if S has fewer."""
+    """Find U, d, V of the top-k SVD of S, known by its products S· and Sᵀ·.
+
+    They are fewer than k where S has fewer.
+    """
     # With width min(m, n) the sketch spans everything.
     width = min(k + OVERSAMPLING, *shape)
     with single_threaded_blas():
@@ -243,7 +198,7 @@ def _top_svd(
         return left @ rotation[:, :k], d[:k], V[:, :k]
 
 
-def _balanced(
+def balanced_factors(
     U: NDArray[Any],
     d: NDArray[np.float64],
     V: NDArray[Any],
@@ -251,7 +206,7 @@ def _balanced(
     rms: float,
     rng: np.random.Generator,
 ) -> Factors:
-    """U √d and V √d, filled up to k small random columns; `rms` is an entry's size."""
+    """Make U √d and V √d, filled up to k small random columns; `rms` is an entry's size."""
     found = int(np.count_nonzero(d > 0))
     root = np.sqrt(d[:found]).astype(U.dtype)
     X, Y = U[:, :found] * root, V[:, :found] * root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ VERSION = 1
 FORMAT = "fastemf store"
 MANIFEST = "manifest.json"
 SIDES = ("rows", "cols")
+DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i4", "i8", "u8", "u1"))
 LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.inputs.label_arrays`
 
 
@@ -73,8 +75,9 @@ class Manifest:
                 found[f"{side}.mass.npy"] = np.dtype(np.float64), n
             if self.labels:
                 for part in LABEL_PARTS:  # as long as they are: read with a check of their own
-                    stored = self.files[f"{side}.{part}.npy"]
-                    found[f"{side}.{part}.npy"] = np.dtype(stored.dtype), stored.length
+                    name = f"{side}.{part}.npy"
+                    stored = self.files.get(name, StoredArray("|u1", 0, 0))
+                    found[name] = np.dtype(stored.dtype), stored.length
         return found
 
     def text(self) -> str:
@@ -91,34 +94,29 @@ class Manifest:
             raise StoreError(
                 f"{folder} is not a store: it has no {MANIFEST}; build one with fastemf.store.build"
             )
-        try:
-            fields = json.loads(path.read_bytes())
-            if fields.pop("format") != FORMAT:
-                raise KeyError("format")
-            version = fields.pop("version")
-        except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        fields = _parsed(path)
+        if fields.get("format") != FORMAT:
             raise StoreError(
-                f"{path} is damaged, or of another program ({type(error).__name__}: {error})"
-            ) from None
-        if version != VERSION:
+                f"{path} is damaged, or of another program: its format is not {FORMAT!r}"
+            )
+        version = fields.get("version")
+        if type(version) is not int or version != VERSION:
             raise StoreError(
                 f"{path}: store version {version!r}, while this fastemf reads {VERSION}; "
                 "build the store again, or use the fastemf that wrote it"
             )
-        try:
-            manifest = cls(
-                shape=(int(fields["shape"][0]), int(fields["shape"][1])),
-                size=int(fields["size"]),
-                dtype={"float32": "float32", "float64": "float64"}[fields["dtype"]],
-                weighted=bool(fields["weighted"]),
-                labels=list(fields["labels"]),
-                files={name: StoredArray(**stored) for name, stored in fields["files"].items()},
-            )
-            manifest._check_files(folder)
-        except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreError(f"{path} is damaged ({type(error).__name__}: {error})") from None
+        for name, (is_right, rule) in RULES.items():
+            if not is_right(fields.get(name)):
+                raise StoreError(f"{path} is damaged: {name} must be {rule}")
+        manifest = cls(
+            shape=(fields["shape"][0], fields["shape"][1]),
+            size=fields["size"],
+            dtype=fields["dtype"],
+            weighted=fields["weighted"],
+            labels=fields["labels"],
+            files={name: StoredArray(**stored) for name, stored in fields["files"].items()},
+        )
+        manifest._check_files(folder)
         return manifest
 
     def _check_files(self, folder: Path) -> None:
@@ -142,3 +140,53 @@ class Manifest:
                     f"{folder / name} has {actual} bytes instead of {stored.bytes}: it is "
                     "truncated or was changed"
                 )
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        fields = json.loads(path.read_bytes())
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # no Unicode, no JSON, a number too long, too deep
+        raise StoreError(f"{path} is damaged, or of another program ({error})") from None
+    if not isinstance(fields, dict):
+        raise StoreError(f"{path} is damaged, or of another program: it is no JSON object")
+    return fields
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= np.iinfo(np.int64).max
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_count, value))
+
+
+def _is_about_labels(value: Any) -> bool:
+    """Whether it is what `fastemf.inputs.label_arrays` says of rows and of columns, or nothing."""
+    if not isinstance(value, list) or len(value) not in (0, 2):
+        return False
+    return all(isinstance(about, dict) and {"kind", "name"} == set(about) for about in value)
+
+
+def _is_files(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(stored, dict)
+        and set(stored) == {"dtype", "length", "crc32"}
+        and stored["dtype"] in DTYPES
+        and _is_count(stored["length"])
+        and _is_count(stored["crc32"])
+        for stored in value.values()
+    )
+
+
+# What the fields of a manifest must be.
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "shape": (_is_shape, "two counts"),
+    "size": (_is_count, "a count"),
+    "dtype": (lambda value: value in ("float32", "float64"), "float32 or float64"),
+    "weighted": (lambda value: type(value) is bool, "true or false"),
+    "labels": (_is_about_labels, "a kind and a name for rows and for columns, or nothing"),
+    "files": (_is_files, "a type, a length and a checksum for each file"),
+}

@@ -117,7 +117,7 @@ class StoredSide(Readable):
         about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
         try:
             return from_arrays(about, content, offsets, n)
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise StoreError(f"{self.folder / files[0]} is damaged: {error}") from None
 
     def cuts(self) -> NDArray[np.int64]:

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-__all__ = ["UNREADABLE", "check_target", "replacing"]
-
-
-# Whatever NumPy, zipfile, zlib and json raise for bytes that are not what they claim to be.
-UNREADABLE = (
-    ValueError, EOFError, KeyError, TypeError, IndexError, AttributeError, RuntimeError, OSError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
+__all__ = ["check_target", "replacing"]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,11 +46,8 @@ COLS = [
 def model(cols):
     R = np.array([[1.0, 2.0], [2.0, 4.5], [3.0, np.nan]])
     fit = fastemf.complete(R, 0.3, 1, reg=0.1, tol=0.1)
-    return fastemf.Factorization(
-        **{name: getattr(fit, name) for name in fit.__dataclass_fields__ if "labels" not in name},
-        row_labels=ROWS,
-        col_labels=cols,
-    )
+    rows, cols = replace(fit.rows, labels=ROWS), replace(fit.cols, labels=cols)
+    return replace(fit, rows=rows, cols=cols)
 
 
 @pytest.mark.parametrize("cols", COLS, ids=lambda labels: labels.kind)

@@ -14,6 +14,7 @@ import pytest
 
 import fastemf
 from fastemf.model.file import VERSION
+from fastemf.solver.axis import Axis
 
 FOLDER = Path(__file__).parents[1] / "golden"
 
@@ -27,14 +28,18 @@ def by_hand():
         validation_loss=math.nan,
     )  # fmt: skip
     return fastemf.Factorization(
-        X=np.array([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]),
-        Y=np.array([[1.0, 0.0], [0.5, -1.0]]),
+        rows=Axis(
+            np.array([[1.0, 2.0], [3.0, 4.0], [0.0, 0.0]]),
+            np.array([100.0, 200.0, 0.0]),
+            fastemf.Labels(["eu-7", "Zürich", ""], "client"),
+            np.array([2]),
+        ),
+        cols=Axis(
+            np.array([[1.0, 0.0], [0.5, -1.0]]), np.array([1.0, 2.0]), fastemf.Labels([-3, 2**62])
+        ),
         omega=0.1, mu=10.0,
-        row_intercepts=np.array([100.0, 200.0, 0.0]), col_intercepts=np.array([1.0, 2.0]),
         reg=0.25, reg_scaling="count", intercept_reg=0.36, scale=5.0, converged=True,
-        history=(record,), unseen_rows=np.array([2]),
-        row_labels=fastemf.Labels(["eu-7", "Zürich", ""], "client"),
-        col_labels=fastemf.Labels([-3, 2**62]),
+        history=(record,),
     )  # fmt: skip
 
 

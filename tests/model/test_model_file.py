@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fastemf
+from fastemf.solver.axis import Axis
 
 RNG = np.random.default_rng(11)
 DATA = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
@@ -29,13 +30,16 @@ def fit(dtype=np.float64, *, intercepts=False):
 
 
 def assert_same(one, other):
-    """Every field equal, with its type."""
-    for f in fields(fastemf.Factorization):
+    """Every field equal, with its type; those of the axes too."""
+    assert type(one) is type(other)
+    for f in fields(one):
         a, b = getattr(one, f.name), getattr(other, f.name)
         assert type(a) is type(b), f.name
         if isinstance(a, np.ndarray):
             assert a.dtype == b.dtype, f.name
             np.testing.assert_array_equal(a, b, err_msg=f.name, strict=True)
+        elif isinstance(a, Axis):
+            assert_same(a, b)
         elif f.name == "history":
             assert repr(a) == repr(b)  # NaN is not equal to itself
         else:
@@ -433,10 +437,15 @@ def test_levels_with_different_labels_are_refused(tmp_path):
     path, labels = tmp_path / "levels.npz", fastemf.Labels([10, 20, 30, 40, 50, 60])
     levels = fastemf.complete_levels(DATA, (0.2, 0.8), 1, reg=0.1, tol=0.1)
     first, second = (
-        replace(fit, row_labels=labels, col_labels=fastemf.Labels(list(names)))
+        replace(
+            fit,
+            rows=replace(fit.rows, labels=labels),
+            cols=replace(fit.cols, labels=fastemf.Labels(list(names))),
+        )
         for fit, names in zip(levels.fits, ("abcde", "edcba"), strict=True)
     )
-    replace(levels, fits=(first, replace(second, col_labels=first.col_labels))).save(path)
+    agreeing = replace(second, cols=replace(second.cols, labels=first.col_labels))
+    replace(levels, fits=(first, agreeing)).save(path)
     assert fastemf.load(path).fits[1].col_labels == first.col_labels
     replace(levels, fits=(first, second)).save(path)
     with pytest.raises(fastemf.ModelFileError, match="levels must have the same labels"):

@@ -16,6 +16,7 @@ import fastemf
 from fastemf.inputs.labels import Labels
 from fastemf.model import ranking, summary
 from fastemf.observations.memory import observe
+from fastemf.solver.axis import Axis
 
 NAN, INF = float("nan"), float("inf")
 
@@ -28,13 +29,12 @@ def made(m, n, k=2, *, intercepts=False, dtype=np.float64, seed=0, integer=False
         numbers = rng.integers(-2, 3, shape) if integer else rng.standard_normal(shape)
         return numbers.astype(dtype)
 
+    X, Y = draw(m, k), draw(n, k)
     return fastemf.Factorization(
-        X=draw(m, k),
-        Y=draw(n, k),
+        rows=Axis(X, draw(m) if intercepts else None),
+        cols=Axis(Y, draw(n) if intercepts else None),
         omega=omega,
         mu=3.0 if intercepts else 0.0,
-        row_intercepts=draw(m) if intercepts else None,
-        col_intercepts=draw(n) if intercepts else None,
         reg=0.0,
         reg_scaling="count",
         intercept_reg=0.0,
@@ -46,16 +46,13 @@ def made(m, n, k=2, *, intercepts=False, dtype=np.float64, seed=0, integer=False
 
 def without(fit, rows=(), cols=()):
     """The fit as if some rows and columns had had no data."""
-    rows, cols = np.array(rows, np.int64), np.array(cols, np.int64)
-    parts = {"X": fit.X.copy(), "Y": fit.Y.copy()}
-    parts["X"][rows] = 0
-    parts["Y"][cols] = 0
-    if fit.row_intercepts is not None:
-        parts["row_intercepts"] = fit.row_intercepts.copy()
-        parts["col_intercepts"] = fit.col_intercepts.copy()
-        parts["row_intercepts"][rows] = 0
-        parts["col_intercepts"][cols] = 0
-    return replace(fit, unseen_rows=rows, unseen_cols=cols, **parts)
+    axes = []
+    for axis, unseen in zip(fit.axes, (rows, cols), strict=True):
+        unseen = np.array(unseen, np.int64)
+        extended = axis.extended().copy()
+        extended[unseen] = 0
+        axes.append(Axis.split(extended, fit.k, axis.labels, unseen))
+    return replace(fit, rows=axes[0], cols=axes[1])
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "intercepts"])
@@ -231,9 +228,8 @@ def distances_by_hand(dense, item):
 )
 def test_distances_are_those_of_the_dense_rows(m, cols, k, both, dtype, seed):
     fit = made(m, cols, k, intercepts=both, dtype=dtype, seed=seed)
-    wide = replace(fit, X=fit.X.astype(float), Y=fit.Y.astype(float))
-    if both:
-        wide = replace(wide, row_intercepts=fit.row_intercepts.astype(float))
+    rows, columns = (Axis.split(axis.extended().astype(float), k) for axis in fit.axes)
+    wide = replace(fit, rows=rows, cols=columns)
     others, distances = fit.similar_rows(m // 2, m - 1)
     assert m // 2 not in others
     assert sorted(others.tolist()) == [i for i in range(m) if i != m // 2]
@@ -245,14 +241,12 @@ def test_distances_are_those_of_the_dense_rows(m, cols, k, both, dtype, seed):
 
 def test_similarity_does_not_depend_on_the_basis(fit):
     G = np.array([[3.0, 1.0], [-2.0, 0.01]])
-    turned = replace(fit, X=fit.X @ G, Y=fit.Y @ np.linalg.inv(G).T)
+    rows, cols, mu = Axis(fit.X @ G), Axis(fit.Y @ np.linalg.inv(G).T), fit.mu
     if fit.row_intercepts is not None:  # a level may sit on either side, too
-        turned = replace(
-            turned,
-            row_intercepts=fit.row_intercepts + 5,
-            col_intercepts=fit.col_intercepts - 2,
-            mu=fit.mu - 3,
-        )
+        rows = replace(rows, intercepts=fit.row_intercepts + 5)
+        cols = replace(cols, intercepts=fit.col_intercepts - 2)
+        mu -= 3
+    turned = replace(fit, rows=rows, cols=cols, mu=mu)
     np.testing.assert_allclose(turned.to_dense(), fit.to_dense(), atol=1e-12)
     for ask, size in (("similar_rows", 7), ("similar_cols", 9)):
         for item in range(size):
@@ -262,17 +256,13 @@ def test_similarity_does_not_depend_on_the_basis(fit):
 
 
 def test_similar_columns_are_similar_rows_of_the_transpose(fit):
-    turned = replace(
-        fit, X=fit.Y, Y=fit.X, row_intercepts=fit.col_intercepts, col_intercepts=fit.row_intercepts
-    )
+    turned = replace(fit, rows=fit.cols, cols=fit.rows)
     for ours, theirs in zip(fit.similar_cols(4, 8), turned.similar_rows(4, 8), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_equal_rows_are_at_no_distance_and_in_order(fit):
-    twins = replace(fit, X=fit.X[[0, 1, 0, 0, 1]])
-    if fit.row_intercepts is not None:
-        twins = replace(twins, row_intercepts=fit.row_intercepts[[0, 1, 0, 0, 1]])
+    twins = replace(fit, rows=Axis.split(fit.rows.extended()[[0, 1, 0, 0, 1]], fit.k))
     got = twins.similar_rows(2, 3)
     assert got.others.tolist() == [0, 3, 1]
     assert got.distances[:2].tolist() == [0.0, 0.0]
@@ -501,7 +491,12 @@ def services(request):
 
 @pytest.fixture
 def named(fit, services):
-    return replace(fit, row_labels=Labels(CLIENTS, name="client"), col_labels=services)
+    clients = Labels(CLIENTS, name="client")
+    rows, cols = (
+        replace(axis, labels=labels)
+        for axis, labels in zip(fit.axes, (clients, services), strict=True)
+    )
+    return replace(fit, rows=rows, cols=cols)
 
 
 def called(labels, places):

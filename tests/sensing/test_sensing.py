@@ -16,7 +16,7 @@ from strategies import levels, row_problems, seeds
 import fastemf
 from fastemf.operators import Dense, Entries, Gaussian, Rademacher, Sparse, full
 from fastemf.sensing import regression
-from fastemf.solver import start as initialise
+from fastemf.sensing import start as initialise
 
 unsettled = pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning")
 

@@ -1,0 +1,100 @@
+"""What a model predicts: ``M̂ = X Yᵀ``, with intercepts ``+ mu + a 1ᵀ + 1 cᵀ``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.labels import check_known
+from fastemf.kernels.entries import Cells, fill_cells
+from fastemf.kernels.threads import count_threads, launch
+from fastemf.observations.memory import Observations
+from fastemf.solver.axis import Axis
+
+__all__ = ["Axes", "as_product", "predict_cells", "predict_pairs", "predict_rows", "residuals"]
+
+PAIRS_PER_BLOCK = 1 << 14  # a fraction of a millisecond
+
+Axes = tuple[Axis, Axis]
+
+
+def predict_cells(
+    axes: Axes, mu: float, i: NDArray[np.integer], j: NDArray[np.integer]
+) -> NDArray[Any]:
+    """Predict the cells at indices of one shape, all within the matrix.
+
+    A cell's value does not depend on the cells it is asked with.
+    """
+    shape = i.shape
+    i, j = (np.ascontiguousarray(index.ravel(), np.int64) for index in (i, j))
+    X, Y = (np.ascontiguousarray(axis.factor) for axis in axes)
+    out = np.empty(i.size, X.dtype)
+    blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
+    a, c = _offsets(axes, mu)
+    launch(fill_cells, count_threads(-1), blocks, Cells(i, j, X, Y, a, c, out))
+    return out.reshape(shape)
+
+
+def predict_rows(axes: Axes, mu: float, i: NDArray[np.int64]) -> NDArray[Any]:
+    """Predict whole rows, as a (len(i), n) array."""
+    rows, cols = axes
+    block = rows.factor[i] @ cols.factor.T
+    if rows.has_intercepts:
+        a, c = _offsets(axes, mu)
+        block += a[i, None] + c
+    return np.asarray(block)
+
+
+def residuals(axes: Axes, mu: float, observed: Observations) -> NDArray[np.float64]:
+    """Observed minus predicted, in the order of the entries by row."""
+    side = observed.by_row
+    predicted = predict_cells(axes, mu, side.keys, side.indices)
+    return side.values.astype(np.float64) - predicted.astype(np.float64)
+
+
+def as_product(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Two matrices whose product is M̂: of rank k, or k + 2 with intercepts."""
+    X, Y = (axis.factor for axis in axes)
+    if not axes[0].has_intercepts:
+        return X, Y
+    a, c = _offsets(axes, mu)
+    return np.column_stack([X, a, np.ones_like(a)]), np.column_stack([Y, np.ones_like(c), c])
+
+
+def predict_pairs(
+    axes: Axes, mu: float, rows: Any, cols: Any, *, unseen: str, unknown: str
+) -> NDArray[Any]:
+    """Predict the cells (rows[i], cols[i]), given by index or label, broadcast.
+
+    Items that were never observed, and unknown labels, get what `unseen` and `unknown` say:
+    ``"nan"``, or the model's value and an error that lists the unknown labels of both sides.
+    """
+    i, j = axes[0].positions(rows, "rows"), axes[1].positions(cols, "cols")
+    if unknown == "error":
+        check_known((i, rows, "rows"), (j, cols, "cols"))
+    try:
+        if i.shape != j.shape:  # views of the same memory, not to be written to
+            i, j = (index.copy() for index in np.broadcast_arrays(i, j))
+    except ValueError:
+        raise ValueError(
+            f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
+        ) from None
+    absent = (i < 0) | (j < 0)
+    if absent.any():
+        i, j = np.maximum(i, 0), np.maximum(j, 0)
+    out = predict_cells(axes, mu, i, j)
+    out[absent] = np.nan
+    if unseen == "nan":
+        out[np.isin(i, axes[0].unseen) | np.isin(j, axes[1].unseen)] = np.nan
+    return out
+
+
+def _offsets(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What rows and columns add to the product: mu + a and c, or two empty arrays."""
+    rows, cols = axes
+    dtype = rows.factor.dtype
+    if rows.intercepts is None or cols.intercepts is None:
+        return np.empty(0, dtype), np.empty(0, dtype)
+    return rows.intercepts + dtype.type(mu), np.ascontiguousarray(cols.intercepts)

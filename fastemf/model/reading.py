@@ -1,0 +1,144 @@
+"""Data that a fit is asked about: read as `complete` reads them, placed by the fit's labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastemf.inputs import table_files
+from fastemf.inputs.tables import is_frame, is_table, select_columns
+from fastemf.kernels.threads import count_threads
+from fastemf.model.prediction import Axes
+from fastemf.observations.memory import Observations, observe
+from fastemf.observations.source import Side
+from fastemf.support.validation import check_indices
+
+__all__ = ["label_columns", "read_observations", "read_seen"]
+
+ColumnNames = tuple[str | None, str | None, str | None]  # of a table: rows, cols, values
+NO_NAMES: ColumnNames = (None, None, None)
+
+
+def read_observations(
+    axes: Axes,
+    R: Any,
+    names: ColumnNames = NO_NAMES,
+    weights: Any = None,
+    shape: Any = None,
+    *,
+    new: int | None = None,
+    n_jobs: int = -1,
+) -> Observations:
+    """Observe `R` in the order of a fit's rows and columns, and check that it fits them.
+
+    Tables and triplets are placed by the labels of the fit, where it has them; a matrix
+    without labels is in the fit's order. `names` are by default the columns that those labels
+    came from. The axis `new`, if there is one, is not the fit's: it has the size and the
+    labels of the data.
+    """
+    n_threads = count_threads(n_jobs)
+    sizes = axes[0].size, axes[1].size
+    sides = (None if new == 0 else axes[0].labels, None if new == 1 else axes[1].labels)
+    if axes[0].labels is None:
+        if names != NO_NAMES:
+            raise ValueError(f"the fit has no labels to place a table by, got columns {names}")
+        if shape is None and _is_triplets(R):
+            shape = sizes if new is None else _grown(sizes, new, R[new])
+        observed = observe(R, weights=weights, shape=shape, n_threads=n_threads)
+    else:
+        rows, cols, values = names
+        if values is not None:
+            rows = axes[0].name if rows is None else rows
+            cols = axes[1].name if cols is None else cols
+        observed = observe(
+            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
+            n_threads=n_threads,
+        )  # fmt: skip
+    for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        if not np.array_equal(ours.values, theirs.values):
+            raise ValueError("the observations have other labels than the fit")
+    _check_shape(observed.shape, sizes, new)
+    return observed
+
+
+def _is_triplets(R: Any) -> bool:
+    return isinstance(R, tuple) and len(R) == 3
+
+
+def _grown(sizes: tuple[int, int], new: int, indices: Any) -> tuple[int, int]:
+    """The shape of triplets of which one axis is new."""
+    largest = np.max(check_indices(indices, ("rows", "cols")[new], None), initial=0)
+    return (int(largest) + 1, sizes[1]) if new == 0 else (sizes[0], int(largest) + 1)
+
+
+def _check_shape(found: tuple[int, int], sizes: tuple[int, int], new: int | None) -> None:
+    if new is None:
+        if found != sizes:
+            raise ValueError(f"R must have the fit's shape {sizes}, got {found}")
+    elif found[1 - new] != sizes[1 - new]:
+        what = ("columns", "rows")[new]
+        raise ValueError(
+            f"R_new must have the fit's {sizes[1 - new]} {what} for axis={new}, got shape {found}"
+        )
+
+
+def label_columns(axes: Axes, table: Any) -> list[Any]:
+    """Pick the two columns of a table that hold labels of rows and of columns."""
+    if axes[0].labels is None:
+        raise TypeError("the fit has no labels to look a table up by: pass rows and cols")
+    names = [axis.name for axis in axes]
+    if None in names:
+        raise ValueError("the labels of the fit have no column names: pass rows and cols")
+    return select_columns(table, names)
+
+
+def read_seen(axes: Axes, seen: Any) -> Side | None:
+    """Read by row the entries of data whose values do not matter; None where there are none."""
+    if seen is None:
+        return None
+    if _is_mask(seen):
+        raise TypeError(
+            "seen must be the data and not a mask of them, as every cell of a dense boolean "
+            "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
+        )
+    try:
+        seen = _from_file(axes, seen)
+        if _has_label_columns(axes, seen):
+            rows, cols = label_columns(axes, seen)
+            seen = (rows, cols, np.ones(len(rows)))
+        if axes[0].labels is not None and _is_triplets(seen):
+            # What the fit does not have is not listed anyway.
+            i, j = axes[0].positions(seen[0], "rows"), axes[1].positions(seen[1], "cols")
+            known = (i >= 0) & (j >= 0)
+            if not known.any():
+                return None
+            found = i[known], j[known], np.ones(np.count_nonzero(known))
+            return observe(found, shape=(axes[0].size, axes[1].size)).by_row
+        return read_observations(axes, seen).by_row
+    except (IndexError, TypeError, ValueError) as error:
+        raise type(error)(f"seen is read as R of complete(), and {error}") from None
+
+
+def _from_file(axes: Axes, seen: Any) -> Any:
+    """Read the label columns of a file with a table, for a fit with labels; else return it."""
+    if not table_files.is_source(seen) or axes[0].labels is None:
+        return seen
+    texts = [axis.name for axis in axes if axis.labels is not None and axis.labels.kind == "str"]
+    return table_files.read_file(seen, [axis.name for axis in axes], [], texts).content
+
+
+def _has_label_columns(axes: Axes, table: Any) -> bool:
+    """Whether a table has lines of labels; one of pandas may be a matrix."""
+    if axes[0].labels is None or not is_table(table):
+        return False
+    return not is_frame(table) or all(axis.name in table.columns for axis in axes)
+
+
+def _is_mask(R: Any) -> bool:
+    """Whether a dense matrix is of booleans."""
+    if is_frame(R):
+        return all(getattr(dtype, "kind", "") == "b" for dtype in R.dtypes)
+    return isinstance(R, np.ndarray) and not np.ma.isMaskedArray(R) and R.dtype.kind == "b"

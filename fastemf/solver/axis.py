@@ -1,0 +1,106 @@
+"""`Axis`: one side of a low-rank model, its rows or its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.labels import Labels, check_known
+from fastemf.support.validation import check_indices
+
+__all__ = ["Axis"]
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """What a low-rank model knows of its rows, or of its columns.
+
+    The two axes of a model both have intercepts or neither has, and likewise labels.
+
+    Parameters
+    ----------
+    factor
+        One row of k numbers for each item, that is, for each row or column of the matrix.
+    intercepts
+        One number for each item; None in a model without intercepts.
+    labels
+        What the items are called; None where they go by number.
+    unseen
+        Numbers of the items without any observation.
+    """
+
+    factor: NDArray[Any]
+    intercepts: NDArray[Any] | None = None
+    labels: Labels | None = None
+    unseen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def split(
+        cls,
+        extended: NDArray[Any],
+        k: int,
+        labels: Labels | None = None,
+        unseen: NDArray[np.int64] | None = None,
+    ) -> Axis:
+        """Make an axis of a factor whose columns after the k-th, if any, are the intercepts."""
+        return cls(
+            np.ascontiguousarray(extended[:, :k]),
+            extended[:, k].copy() if extended.shape[1] > k else None,
+            labels,
+            np.empty(0, np.int64) if unseen is None else unseen,
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return int(self.factor.shape[0])
+
+    @property
+    def k(self) -> int:
+        """The rank."""
+        return int(self.factor.shape[1])
+
+    @property
+    def has_intercepts(self) -> bool:
+        """Whether the model has intercepts."""
+        return self.intercepts is not None
+
+    @property
+    def name(self) -> str | None:
+        """Name of the column that the labels came from, if there are labels and it had one."""
+        return None if self.labels is None else self.labels.name
+
+    def ids(self) -> NDArray[Any]:
+        """Return what the items go by: their labels, or their numbers."""
+        return np.arange(self.size) if self.labels is None else self.labels.values
+
+    def extended(self) -> NDArray[Any]:
+        """Return the factor with the intercepts, where there are any, as its last column."""
+        if self.intercepts is None:
+            return self.factor
+        return np.column_stack([self.factor, self.intercepts])
+
+    def positions(self, given: Any, what: str) -> NDArray[np.int64]:
+        """Number the items given, by label where there are labels; -1 for an unknown label."""
+        if self.labels is None:
+            return check_indices(given, what, self.size)
+        return self.labels.positions(given, what=what)
+
+    def known_positions(self, given: Any, what: str) -> NDArray[np.int64]:
+        """Number the items given as `positions` does; unknown labels raise ValueError."""
+        found = self.positions(given, what)
+        check_known((found, given, what))
+        return found
+
+    def called(self, places: NDArray[np.int64]) -> NDArray[Any]:
+        """Name the items at these places: their labels, with None or NaT for -1, or the places."""
+        if self.labels is None:
+            return places
+        found = self.labels.take(places)
+        if found.dtype.kind != "M":
+            found = found.astype(object)  # integers have no missing value
+        found[places < 0] = None
+        return found
