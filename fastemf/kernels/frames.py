@@ -45,7 +45,6 @@ __all__ = [
     "pack",
     "plan_for",
     "reserve",
-    "type_of",
 ]
 
 Frame = Any  # a named tuple of arrays, numbers and frames
@@ -129,7 +128,12 @@ class Unset(NamedTuple):
 
 
 def pack(frame: Frame) -> Packed:
-    """Lay a frame out for compiled functions; its arrays must be contiguous."""
+    """Lay a frame out for compiled functions; its arrays must be contiguous.
+
+    Frames within it may be laid out already.
+    """
+    if INTERPRETED:
+        return frame  # type: ignore[no-any-return]
     kinds: list[Kind] = []
     words: list[Any] = []
     held: list[Any] = [frame]
@@ -143,7 +147,7 @@ def pack(frame: Frame) -> Packed:
             kinds.append(value.type)
             words.append(0)
         elif hasattr(value, "_fields"):
-            inner = pack(value)
+            inner = value if isinstance(value, Packed) else pack(value)
             kinds.append(inner.type)
             words.append(inner.address)
             held.append(inner)
@@ -152,7 +156,7 @@ def pack(frame: Frame) -> Packed:
             words.append(_bits_of(value))
         else:
             kinds.append(int)
-            words.append(1 if callable(value) else value)  # a unit, without the JIT
+            words.append(value)
     laid = np.array(words, np.int64)
     template: Any = type(frame)
     kind = frame_type(template, tuple(kinds))
@@ -161,11 +165,6 @@ def pack(frame: Frame) -> Packed:
 
 def _bits_of(value: float) -> int:
     return int.from_bytes(struct.pack("<d", value), "little", signed=True)
-
-
-def type_of(frame: Frame) -> FrameType:
-    """Return the type of a frame."""
-    return pack(frame).type
 
 
 @cache
@@ -184,7 +183,7 @@ def _typed(kind: Kind) -> types.Type:
     return types.float64 if kind is float else types.int64
 
 
-def code_of(table: Any, units: dict[str, Unit], *frames: FrameType) -> Frame:
+def code_of(table: Any, units: dict[str, Unit], *frames: Any) -> Frame:
     """Fill a table of units by their addresses, for frames of these types; 0 for those left out."""
     found: dict[str, Any] = dict.fromkeys(table._fields, 0)
     for name, unit in units.items():

@@ -10,6 +10,7 @@ swaps the arguments.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,8 +94,8 @@ class Sweep(NamedTuple):
     rows: Rows
     problem: Problem
     reports: Reports
-    code: Code
     plan: Plan  # of a `Batch`
+    code: Code
 
 
 class Batch(NamedTuple):
@@ -150,19 +151,25 @@ class Batch(NamedTuple):
 
 def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Problem) -> Plan:
     """Size the scratch for the blocks of one launch."""
-    dtype = problem.other.dtype
-    item, q, wide = dtype.itemsize, problem.start.shape[1], problem.other.shape[1]
-    lanes = VECTOR_BYTES // item
-    counts = np.diff(indptr[blocks[0] : blocks[-1] + 1])
-    longest = int(counts.max(initial=0))
+    dtype, (_, wide) = problem.other.dtype, problem.other.shape
+    lanes = VECTOR_BYTES // dtype.itemsize
+    longest = int(np.diff(indptr[blocks[0] : blocks[-1] + 1]).max(initial=0))
     filled = int(np.max(np.diff(indptr[blocks]) + lanes * np.diff(blocks)))
+    spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * dtype.itemsize)))
+    exact = problem.max_newton > 0 and problem.steps == 0
+    return _plan(dtype, problem.start.shape[1], wide, longest, spare, exact, problem.steps > 0)
+
+
+@lru_cache(maxsize=64)  # a fit asks for few, again and again
+def _plan(
+    dtype: np.dtype[Any], q: int, wide: int, longest: int, spare: int, exact: bool, conjugate: bool
+) -> Plan:
+    item = dtype.itemsize
+    lanes = VECTOR_BYTES // item
     chunk = max(lanes, CHUNK_BYTES // (wide * item) // lanes * lanes)
-    spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * item)))
     tall, n = -(-q // TILE_ROWS) * TILE_ROWS, -(-q // PANEL) * PANEL
     # Several rows per lane: rows that need more iterations than others share the lanes then.
     size = lanes * max(1, min(4, BATCH_BYTES // (lanes * tall * wide * item)))
-    exact = problem.max_newton > 0 and problem.steps == 0
-    conjugate = problem.steps > 0
     # Row b of the triangles lacks the whole vectors before its diagonal.
     triangle = int(sum(wide - b // lanes * lanes for b in range(n)))
     observed = (dtype, (max(longest + lanes, spare) // 16 * 16 + 16,))

@@ -7,6 +7,7 @@ the step p solves H p = g and predicts a decrease of g·p.
 
 from __future__ import annotations
 
+from functools import cache
 from math import isfinite
 
 import numpy as np
@@ -15,8 +16,17 @@ from numpy.typing import NDArray
 from fastemf.kernels import batch as batches
 from fastemf.kernels import conjugate as conjugates
 from fastemf.kernels import row as one_row
-from fastemf.kernels.compilation import unit
-from fastemf.kernels.frames import FrameType, code_of, hold, invoke, reserve, type_of
+from fastemf.kernels.compilation import INTERPRETED, unit
+from fastemf.kernels.frames import (
+    Frame,
+    FrameType,
+    code_of,
+    frame_type,
+    hold,
+    invoke,
+    pack,
+    reserve,
+)
 from fastemf.kernels.problem import (
     CAPPED,
     EMPTY,
@@ -129,18 +139,28 @@ def solve_rows(begin, end, sweep):
     hold(owner)
 
 
-ALWAYS = {"evaluate": one_row.evaluate}
-EXACT = {
-    "add_products": one_row.add_products,
-    "directions": batches.directions,
-    "step": one_row.step,
+UNITS = {
+    "evaluate": {"evaluate": one_row.evaluate},
+    "exact": {
+        "evaluate": one_row.evaluate,
+        "add_products": one_row.add_products,
+        "directions": batches.directions,
+        "step": one_row.step,
+    },
+    "conjugate": {"evaluate": one_row.evaluate, "conjugate": conjugates.conjugate},
 }
 SINGULAR = {"minimum_norm": batches.minimum_norm}
-CONJUGATE = {"conjugate": conjugates.conjugate}
 
-_singular_met: set[FrameType] = (
-    set()
-)  # types of sweeps that met singular rows: their code is compiled
+CODE_TYPE = frame_type(Code, (int,) * len(Code._fields))
+
+_singular_met: set[FrameType | None] = {None} if INTERPRETED else set()  # types of sweeps
+
+
+@cache
+def _code(kind: FrameType | None, batch: FrameType, mode: str, singular: bool) -> Frame:
+    """Compile what a sweep of one type needs."""
+    units = UNITS[mode] | (SINGULAR if singular else {})
+    return pack(code_of(Code, units, kind, batch))
 
 
 def sweep_rows(
@@ -158,18 +178,12 @@ def sweep_rows(
         Threads; the result does not depend on it.
     """
     plan = batch_plan(rows.indptr, blocks, problem)
-    units = dict(ALWAYS)
-    if problem.steps > 0:
-        units |= CONJUGATE
-    elif problem.max_newton > 0:
-        units |= EXACT
-    sweep = Sweep(rows, problem, reports, code_of(Code, {}), plan)
-    kind = type_of(sweep)
-    if kind in _singular_met:
-        units |= SINGULAR
+    parts: list[Frame] = [pack(part) for part in (rows, problem, reports, plan)]
+    kind = None if INTERPRETED else frame_type(Sweep, (*(p.type for p in parts), CODE_TYPE))
+    mode = "evaluate" if problem.max_newton == 0 else "conjugate" if problem.steps else "exact"
+    code = _code(kind, plan.like.type, mode, kind in _singular_met)
     reports.status[blocks[0] : blocks[-1]] = UNTOUCHED
-    code = code_of(Code, units, kind, plan.like.type)
-    launch(solve_rows, n_threads, blocks, sweep._replace(code=code))
+    launch(solve_rows, n_threads, blocks, Sweep._make([*parts, code]))
     found = reports.status[blocks[0] : blocks[-1]]
     if (found == NEEDS_MINIMUM_NORM).any():
         # Rare enough to be compiled when it is met; rows do not depend on what was solved before.

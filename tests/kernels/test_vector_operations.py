@@ -9,7 +9,7 @@ import pytest
 from fastemf.kernels import batch as batches
 from fastemf.kernels import row, vectors
 from fastemf.kernels.compilation import INTERPRETED
-from fastemf.kernels.frames import Plan, Unset, code_of, pack, type_of
+from fastemf.kernels.frames import Plan, Unset, code_of, pack
 from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, Sweep
 from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
 
@@ -57,10 +57,11 @@ def a_sweep(dtype, other, batch, units=()):
     )  # fmt: skip
     rows = Rows(index, np.zeros(3, np.int32), none, none)
     reports = Reports(np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8))
-    plan = Plan(index, index, 0, Unset(type_of(batch), Batch, {}))
-    sweep = Sweep(rows, problem, reports, code_of(Code, {}), plan)
-    code = code_of(Code, dict(units), type_of(sweep), type_of(batch))
-    return sweep._replace(code=code)
+    batch_type = None if INTERPRETED else pack(batch).type
+    plan = Plan(index, index, 0, Unset(batch_type, Batch, {}))
+    sweep = Sweep(rows, problem, reports, plan, code_of(Code, {}))
+    kind = None if INTERPRETED else pack(sweep).type
+    return sweep._replace(code=code_of(Code, dict(units), kind, batch_type))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
