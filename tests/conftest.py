@@ -28,8 +28,8 @@ fastemf.sense(A, np.arange(60.0), 0.3, 1, max_iter=2)
 
 
 def pytest_configure(config):
-    # A selection without the thorough tests is for thinking: few examples do. Without the JIT
-    # no more are affordable.
+    # Few examples do for the inner loop, which leaves the thorough tests out by name; without
+    # the JIT no more are affordable.
     thorough = "thorough" not in config.getoption("markexpr")
     settings.register_profile(
         "fastemf",

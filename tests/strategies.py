@@ -13,8 +13,8 @@ seeds = st.integers(0, 2**32 - 1)
 def sparse_array(shape, density, form, rng):
     """Positive values in distinct cells. SciPy's own function changes from version to version."""
     cells = rng.choice(shape[0] * shape[1], round(density * shape[0] * shape[1]), replace=False)
-    values = 1 - rng.random(cells.size)
-    return sp.coo_array((values, np.divmod(cells, shape[1])), shape=shape).asformat(form)
+    values, places = 1 - rng.random(cells.size), np.divmod(cells.astype(np.int32), shape[1])
+    return sp.coo_array((values, places), shape=shape).asformat(form)
 
 
 @st.composite

@@ -72,12 +72,12 @@ def test_sparse_matrices_come_back(extension, tmp_path):
     if extension == ".npz":
         sp.save_npz(path, R.tocsr())
     elif extension == ".mtx":
-        scipy.io.mmwrite(path, R)
+        scipy.io.mmwrite(path, R, precision=17)
     else:
         import gzip
 
         with gzip.open(path, "wb") as file:
-            scipy.io.mmwrite(file, R)
+            scipy.io.mmwrite(file, R, precision=17)
     found, expected = observe(path), observe(R.tocsr())
     assert found.shape == expected.shape
     assert found.row_labels is None

@@ -64,6 +64,7 @@ def solve(B, b, omega, ridge=0.0, v=None, start=None):
     )
 
 
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @given(row_problems())
 def test_half_step_is_the_qps(case):
     B, b, omega, ridge, v = case
