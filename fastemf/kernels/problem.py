@@ -1,4 +1,4 @@
-"""What a sweep over rows is given and leaves behind, as frames.
+"""Frames for a sweep over rows: what it is given, what it reports, and its scratch.
 
 For each row of one factor, given the other one, a sweep minimises over x
 
@@ -31,7 +31,7 @@ __all__ = [
 CHUNK_BYTES = 1 << 15  # packed rows that the tiles go over again and again: two thirds of L1
 RESIDENT_BYTES = 1 << 19  # a batch's packed observations are kept between its Newton iterations
 BATCH_BYTES = 1 << 18  # and its Gram matrices
-MAX_NEWTON = 60  # hunted cases need at most a dozen
+MAX_NEWTON = 60  # the worst cases that a search found need a dozen
 
 # What a row's solve reports, as columns of `stats`.
 ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
@@ -77,7 +77,7 @@ class Reports(NamedTuple):
 
 
 class Code(NamedTuple):
-    """The units that work on a row or a batch; see `fastemf.kernels.frames.code_of`."""
+    """Units that work on a row or a batch; see `fastemf.kernels.frames.code_of`."""
 
     add_products: Any
     evaluate: Any
@@ -88,7 +88,7 @@ class Code(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """All that a block of rows is solved from."""
+    """All that is needed to solve a block of rows."""
 
     rows: Rows
     problem: Problem
@@ -149,7 +149,7 @@ class Batch(NamedTuple):
 
 
 def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Problem) -> Plan:
-    """Size the scratch for the blocks of one launch."""
+    """Plan the scratch of the blocks of one launch."""
     dtype = problem.other.dtype
     item, q, wide = dtype.itemsize, problem.start.shape[1], problem.other.shape[1]
     lanes = VECTOR_BYTES // item
@@ -159,7 +159,7 @@ def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Pr
     chunk = max(lanes, CHUNK_BYTES // (wide * item) // lanes * lanes)
     spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * item)))
     tall, n = -(-q // TILE_ROWS) * TILE_ROWS, -(-q // PANEL) * PANEL
-    # Several rows per lane: rows that need more iterations than others share the lanes then.
+    # There are several rows per lane, so that those that need more iterations share the lanes.
     size = lanes * max(1, min(4, BATCH_BYTES // (lanes * tall * wide * item)))
     exact = problem.max_newton > 0 and problem.steps == 0
     conjugate = problem.steps > 0
