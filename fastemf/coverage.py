@@ -382,7 +382,7 @@ class _Search:
 
 class _Point(NamedTuple):
     logit: float  # of the level
-    off: float  # logit of the share over that of the wanted one
+    off: float  # logit of the share, minus that of the wanted one
 
 
 def _logit(share: float) -> float:

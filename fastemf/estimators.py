@@ -362,7 +362,7 @@ def _whole(column: Any, what: str) -> Any:
     """Convert labels that are floats, as encoders write them, to the integers they stand for."""
     if isinstance(column, np.ndarray) and column.dtype == object:
         types = set(map(type, column.tolist()))
-        if float in types and types <= {int, float}:  # of a list
+        if float in types and types <= {int, float}:  # made from a list
             column = column.astype(np.float64)
     if getattr(getattr(column, "dtype", None), "kind", "") != "f":
         return column

@@ -73,7 +73,7 @@ def directions(sweep, batch):
         for a in range(q):
             top = max(top, np.float64(gram[member * tall + a, a]) + ridge[member, a])
         largest[l] = top
-        # Relative to the largest diagonal: a factor column at rounding level must count as none.
+        # The floor follows the largest diagonal: a factor column at rounding level counts as none.
         floor[0, l] = max(64 * q * eps * top, tiny / eps)
     _factor(batch)
     for a in range(0, wide, lanes):

@@ -39,7 +39,7 @@ __all__ = ["INTERPRETED", "Unit", "helper", "loop", "unit"]
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 
-# What lets LLVM vectorise a dot product, without "nnan" and "ninf": those make
+# These flags let LLVM vectorise a dot product. "nnan" and "ninf" are not among them: they make
 # isnan(nan) false, and a NaN must be seen.
 FASTMATH = ("reassoc", "contract", "nsz", "arcp", "afn")
 

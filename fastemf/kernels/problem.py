@@ -33,7 +33,7 @@ RESIDENT_BYTES = 1 << 19  # a batch's packed observations are kept between its N
 BATCH_BYTES = 1 << 18  # and its Gram matrices
 MAX_NEWTON = 60  # the worst cases that a search found need a dozen
 
-# What a row's solve reports, as columns of `stats`.
+# The columns of `stats`, which a row's solve reports.
 ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
 N_STATS = 6
 

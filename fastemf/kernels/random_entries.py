@@ -76,7 +76,7 @@ def _philox_round(c0, c1, c2, c3, k0, k1, number):
 @helper(exact=True)
 def philox(c0, c1, c2, c3, k0, k1):
     """Compute Philox4x32-10: four 32-bit words of a counter; the key's words are in 64 bits."""
-    # Written out, as are the polynomials: the loops around them must vectorise.
+    # The rounds are written out, as are the polynomials, so that the loops around them vectorise.
     c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1, 0)
     c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1, 1)
     c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1, 2)
@@ -152,7 +152,7 @@ def _draw_normals(first, second, scale, left, right, count):
 @helper(exact=True)
 def fill_gaussian(key0, key1, scale, i, r, n, words, row):
     """Draw row r of A_i, Gaussian, into row[:n]; `words` is scratch."""
-    # Two loops over plain arrays: LLVM vectorises either, but not both in one.
+    # There are two loops over plain arrays, as LLVM vectorises either, but not both in one.
     half = (n + 1) // 2
     _draw_words(key0, key1, i, r, words[0], words[1], half)
     _draw_normals(words[0], words[1], scale, row[:half], row[half:], half)

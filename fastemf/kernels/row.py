@@ -224,7 +224,7 @@ def _correct_flips(l, i, sweep, batch):
         lane = 0
         while changed:
             if changed & 1:
-                # They move to the front, which is done with. w is rebuilt before it is read again.
+                # Copied to the front, which is done with; w is rebuilt before it is read again.
                 s[at + found] = s[o + lane]
                 w[at + found] = r[o + lane]
                 if home >= 0:

@@ -139,9 +139,8 @@ EXACT = {
 SINGULAR = {"minimum_norm": batches.minimum_norm}
 CONJUGATE = {"conjugate": conjugates.conjugate}
 
-_singular_met: set[FrameType] = (
-    set()
-)  # types of sweeps that met singular rows: their code is compiled
+# Types of sweeps that met singular rows, for which that code is compiled.
+_singular_met: set[FrameType] = set()
 
 
 def sweep_rows(

@@ -29,7 +29,7 @@ from fastemf.support.validation import check_integer
 _lock = threading.Lock()
 _launched = False  # a parallel kernel ran in this process: its thread pool exists
 _serial = False  # forked from such a process: the pool is gone
-_blas_lock = threading.RLock()  # operators limit BLAS within a half step that does
+_blas_lock = threading.RLock()  # reentrant: operators limit BLAS within a half step that does too
 
 
 def _after_fork() -> None:

@@ -42,7 +42,7 @@ PANEL = 256  # columns of the Gram matrix per task, fixed, so that sums do not d
 WORK_PER_THREAD = 1e8  # multiply-adds, a few milliseconds: less is not worth waking a thread for
 MAX_NEWTON = 60
 MAX_CG = 500
-CG_TOLERANCE = 1e-4  # of the preconditioned residual: each Newton step gains four digits
+CG_TOLERANCE = 1e-4  # on the preconditioned residual: each Newton step gains four digits
 
 Vector = NDArray[np.float64]
 
@@ -276,7 +276,7 @@ class _Gram:
         H = self._shifted()
         p, size = self._design.shape
         before = np.diagonal(H).astype(np.float64)
-        # Relative to the largest diagonal: a factor column at rounding level must count as none.
+        # The floor follows the largest diagonal: a factor column at rounding level counts as none.
         floor = 64 * size * float(np.finfo(H.dtype).eps) * float(before.max())
         # With fewer measurements than unknowns H is singular unless the ridge prevents it, and
         # rounding must not decide that.

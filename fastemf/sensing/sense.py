@@ -29,7 +29,7 @@ from fastemf.support.warn import warn
 
 __all__ = ["sense"]
 
-NO_NAMES = (None, None, None)  # of columns: measurements are no table
+NO_NAMES = (None, None, None)  # measurements are not a table with columns
 
 
 def sense(

@@ -22,7 +22,7 @@ from fastemf.solver.settings import Settings
 
 __all__ = ["Alternation", "Engine", "Outcome", "Point", "State", "Sweep"]
 
-PLAIN_SWEEPS = 3  # momentum has no direction worth following before
+PLAIN_SWEEPS = 3  # until then momentum has no direction worth following
 
 
 class Engine(Protocol):
@@ -75,7 +75,7 @@ class State:
     point: Point
     previous: NDArray[Any]  # X before the last accepted sweep
     accepted_since: int = 0  # sweeps accepted since the start or the last restart
-    remaining: float = 1.0  # F after over F before, in the last accepted sweep
+    remaining: float = 1.0  # F after / F before, of the last accepted sweep
     restarts: int = 0
     best: Point | None = None  # by the loss on what is held out, if anything is
     best_sweep: int = 0

@@ -147,7 +147,7 @@ class CompletionEngine:
                 (factor[:, :k], ridge.factors * scale),
                 (factor[:, k:], np.full_like(scale, ridge.intercepts)),
             ):
-                # Row by row in float64: no copy of the factor.
+                # This goes row by row in float64 without a copy of the factor.
                 total += float(np.sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) * weight))
         return total
 

@@ -261,7 +261,7 @@ def _product(
 ) -> Product:
     """Make the product with the zero-filled matrix of what `intercepts` leave, times weights."""
     this, others = (np.empty(0), np.empty(0)) if intercepts is None else intercepts
-    # Data in memory are worth keeping a copy of; those on disk are there as memory is short.
+    # In memory these values are worth keeping; data on disk are there because memory is short.
     kept = _values_left(side, others, this) if isinstance(side, Side) else None
 
     def times(dense: NDArray[Any]) -> NDArray[Any]:
