@@ -1,4 +1,4 @@
-"""`complete`: a low-rank ω-expectile fit of a partly observed matrix, in one call."""
+"""`complete`, which fits a low-rank matrix of ω-expectiles to partly observed entries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fastemf.support.warn import warn
 
 __all__ = ["complete", "fit"]
 
-# What multiplies the residuals' size in reg="auto": the best by held-out loss over
+# What multiplies the residuals' size in reg="auto": these had the lowest held-out loss over
 # synthetic and real data, without and with intercepts.
 NOISE_FACTOR = 0.06
 NOISE_FACTOR_INTERCEPTS = 0.1
@@ -74,10 +74,10 @@ def complete(
         a dense array (NaN is missing), a masked array, a tuple
         ``(rows, cols, values)``, a table (pandas, polars, pyarrow, or anything with
         ``__arrow_c_stream__``), the path of a file (.csv, .tsv, .parquet, .mtx, .npz of
-        scipy), or a `fastemf.store.Store` or the path of one, which is read block by block
-        and gives the bits that the same data in memory give. Repeated (row, column) pairs
-        are kept as separate observations. float32 data are computed in float32, all else
-        in float64.
+        scipy), or a `fastemf.store.Store` or the path of one, which is read block by block;
+        the result is bitwise identical to that of the same data in memory. Repeated
+        (row, column) pairs are kept as separate observations. float32 data are computed in
+        float32, all else in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, which a long right tail
         moves less than the mean; 0.5: least squares; above: the tail. A level is not a
@@ -113,7 +113,7 @@ def complete(
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter
-        Most sweeps to do.
+        The largest number of sweeps.
     momentum
         Extrapolate between sweeps; undone whenever it would raise the objective.
     anneal
@@ -137,15 +137,16 @@ def complete(
         With `validation`, stop after this many sweeps without a lower validation loss; the
         default is 10.
     random_state
-        Seed or numpy Generator for the held-out share and the start. Same seed, same bits,
-        for any n_jobs.
+        Seed or numpy Generator for the held-out share and the start. The same seed gives
+        bitwise identical results, for any n_jobs.
     n_jobs
         Threads; -1 for all. On a cluster: of each worker, at most those Dask gave it.
     client
-        A `distributed.Client` (the extra ``dask``), whose workers then do the fit; the bits
-        are those of a fit in memory, whatever workers are lost on the way. `R` is a store, or
-        its path, or a list of Parquet or CSV files, in folders that all workers see, or a Dask
-        DataFrame. Columns of files and frames hold labels, or positions where `shape` is given.
+        A `distributed.Client` (the extra ``dask``), whose workers then do the fit; the result
+        is bitwise identical to that of a fit in memory, whatever workers are lost on the way.
+        `R` is a store, or its path, or a list of Parquet or CSV files, in folders that all
+        workers see, or a Dask DataFrame. Columns of files and frames hold labels, or positions
+        where `shape` is given.
     callback
         Called with each sweep's `SweepRecord`; a true return value stops the fit.
     progress
@@ -155,9 +156,9 @@ def complete(
     checkpoint_every
         Sweeps between two writings of it.
     resume
-        Go on from `checkpoint`, to the same bits as if there had been no interruption; where
-        the file does not exist yet, begin. Data and settings must be those it was made with,
-        but for `max_iter`, `n_jobs`, `callback` and `progress`.
+        Go on from `checkpoint`, to a result that is bitwise identical to that of a fit without
+        interruption; where the file does not exist yet, begin. Data and settings must be those
+        it was made with, but for `max_iter`, `n_jobs`, `callback` and `progress`.
 
     Returns
     -------
@@ -221,7 +222,7 @@ def complete(
 
 
 def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorization:
-    """Fit data that are open: start, alternate, result."""
+    """Fit data that have been opened: find a start, alternate, and make the model."""
     observations = data.fitted
     omega, k, intercepts, init = settings.omega, settings.k, settings.intercepts, settings.init
     n_threads = settings.n_threads

@@ -1,4 +1,4 @@
-"""`level_for_coverage`: the expectile level that leaves a wanted share of the values below."""
+"""`level_for_coverage`, which finds the level whose fit has a wanted share of the values below."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
 __all__ = ["Calibration", "level_for_coverage"]
 
 FEWEST_BEYOND = 20  # held-out cells on the rarer side: with fewer the share is hardly known
-OUTERMOST = 0.999  # and 0.001: the levels searched
-MODERATE = (0.1, 0.5, 0.9)  # where noise is the same everywhere, one of these plus a constant
+OUTERMOST = 0.999  # levels from 0.001 to this one are searched
+MODERATE = (0.1, 0.5, 0.9)  # plus a constant, one of these suits noise that is the same everywhere
 MOST_FITS = 20
-CLOSE = 0.5  # standard errors of the share: closer is beyond what is held out
-FAR = 2.0  # standard errors: not met
-NARROW = 1e-3  # of the logit: levels this close are one
-OVERSHOOT = 1.25  # of the logit, until the wanted share lies between two levels
-STEP = 3.0  # and no further at once
+CLOSE = 0.5  # standard errors of the share: the held-out cells cannot tell closer ones apart
+FAR = 2.0  # standard errors of the share, beyond which it counts as not met
+NARROW = 1e-3  # levels whose logits are this close count as one
+OVERSHOOT = 1.25  # steps of the logit are this much longer until two levels bracket the share
+STEP = 3.0  # the longest step of the logit
 NORMAL_95 = 1.959964
 
 
@@ -42,8 +42,8 @@ class Calibration:
     Attributes
     ----------
     fit : Factorization
-        The fit whose share was measured, of the observations not held out. One of all of them
-        at the same level is another fit, and its share is not known.
+        The fit whose share was measured, made from the observations not held out. A fit of all
+        of them at the same level is another one, and its share is not known.
     shift : float
         What was added to the fit's ``mu``, in the data's unit, and so to all it predicts: 0
         where the level alone leaves the wanted share below. Rows that are folded in are solved
@@ -53,7 +53,7 @@ class Calibration:
     coverage : float
         Share of the held-out values at or below the fit, weighted where observations are.
     standard_error : float
-        Of that share as an estimate for other cells.
+        Standard error of that share as an estimate for other cells.
     interval : (float, float)
         Where the share of other cells lies, with 95 % confidence (Wilson).
     held_out : int
@@ -142,7 +142,7 @@ def level_for_coverage(
     init, anneal
         As in `complete`, for the level that is fitted first.
     max_iter
-        Most sweeps to do at each level.
+        The largest number of sweeps at each level.
     validation
         As in `complete`: a share of the cells that `held_out` leaves, or entries, by which the
         sweeps of every fit are judged. They do not count in the share.
@@ -155,7 +155,7 @@ def level_for_coverage(
     Returns
     -------
     Calibration
-        With the very fit whose share was measured: that of the cells not held out.
+        It has the very fit whose share was measured: that of the cells not held out.
 
     Raises
     ------
@@ -264,7 +264,7 @@ def level_for_coverage(
 
 
 class _Judge:
-    """The held-out observations, and what the share of them below a fit is worth.
+    """The held-out observations, and how precisely they tell the share below a fit.
 
     Repeated observations of a cell say much about each other, so the share is known as well as
     from (Σw)² / Σw² independent cells, w being the summed weights of a cell.
@@ -279,17 +279,17 @@ class _Judge:
         self.cells = float(mass.sum() ** 2 / np.sum(mass**2))
 
     def share(self, fit: Factorization) -> float:
-        """Share of the values at or below the fit."""
+        """Compute the share of the values at or below the fit."""
         side = self._observed.by_row
         below = side.values <= predict_cells(fit.axes, fit.mu, side.keys, side.indices)
         return float(np.average(below, weights=self._weights))
 
     def shift(self, fit: Factorization, wanted: float) -> float:
-        """The constant that leaves the wanted share at or below the fit when added to it."""
+        """Find the constant to add to the fit so that it has the wanted share at or below it."""
         return _quantile(self._residuals(fit), wanted, self._weights)
 
     def quantile_loss(self, fit: Factorization, wanted: float) -> float:
-        """Mean of r (τ − 1(r < 0)), the score of a τ-quantile, of the fit so shifted."""
+        """Compute the mean of r (τ − 1(r < 0)), the score of a τ-quantile, of the shifted fit."""
         r = self._residuals(fit) - self.shift(fit, wanted)
         return float(np.average(np.maximum(wanted * r, (wanted - 1) * r), weights=self._weights))
 
@@ -300,7 +300,7 @@ class _Judge:
         return float(np.sqrt(share * (1 - share) / self.cells))
 
     def interval(self, share: float) -> tuple[float, float]:
-        """Wilson's 95 % interval."""
+        """Compute Wilson's 95 % interval."""
         n, z = self.cells, NORMAL_95
         middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
         half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
@@ -308,7 +308,7 @@ class _Judge:
 
 
 def _raised(fit: Factorization, shift: float) -> Factorization:
-    """The fit with a constant added to all it predicts."""
+    """Add a constant to all that a fit predicts."""
     if fit.rows.has_intercepts:
         return replace(fit, mu=fit.mu + shift)
     rows, cols = (replace(axis, intercepts=np.zeros_like(axis.factor[:, 0])) for axis in fit.axes)
@@ -316,7 +316,7 @@ def _raised(fit: Factorization, shift: float) -> Factorization:
 
 
 def _first_guess(observed: Observations, wanted: float) -> float:
-    """The level at which the wanted quantile of the values lies as an expectile."""
+    """Find the level at which the wanted quantile of the values is their expectile."""
     side = observed.by_row
     values = side.values.astype(np.float64)
     weights = side.weights.astype(np.float64) if side.weights.size else None
@@ -325,7 +325,7 @@ def _first_guess(observed: Observations, wanted: float) -> float:
 
 
 def _quantile(values: NDArray[Any], share: float, weights: NDArray[np.float64] | None) -> float:
-    """The least of the values that has that share at or below it."""
+    """Find the smallest of the values that has that share at or below it."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(np.ones(values.size) if weights is None else weights[order])
     return float(values[order[np.searchsorted(reached, share * reached[-1])]])
@@ -336,7 +336,7 @@ def _nearest(fits: list[Factorization], omega: float) -> Factorization | None:
 
 
 class _Search:
-    """Which level to try next: secants on logit scales, where shares are nearly straight lines."""
+    """The search for the level: secants on logit scales, where shares are nearly straight."""
 
     def __init__(self, wanted: float, judged: _Judge) -> None:
         self._wanted = wanted
@@ -347,7 +347,7 @@ class _Search:
         self.out_of_reach = False
 
     def following(self, omega: float, share: float) -> float | None:
-        """The level to try after this one; None when it is found, or none is left."""
+        """Propose the level to try after this one; None when it is found, or none is left."""
         if abs(share - self._wanted) <= self._close:
             return None
         off = _logit(float(np.clip(share, self._finest, 1 - self._finest))) - _logit(self._wanted)
@@ -363,7 +363,7 @@ class _Search:
     def _between(self, low: _Point, high: _Point) -> float | None:
         if high.logit - low.logit < NARROW:
             return None
-        # Never too near to an end, or a bent line would creep towards it.
+        # Keep away from the ends, or on a curved line the search would creep towards one of them.
         place = float(np.clip(low.off / (low.off - high.off), 0.1, 0.9))
         return _level(low.logit + place * (high.logit - low.logit))
 
@@ -382,7 +382,7 @@ class _Search:
 
 class _Point(NamedTuple):
     logit: float  # of the level
-    off: float  # logit of the share over that of the wanted one
+    off: float  # logit of the share, minus that of the wanted one
 
 
 def _logit(share: float) -> float:

@@ -1,4 +1,4 @@
-"""scikit-learn estimators around `complete` (needs scikit-learn, the extra ``sklearn``).
+"""Estimators for scikit-learn around `complete` (they need the extra ``sklearn``).
 
 `ExpectileFactorization` transforms the rows of a matrix; `ExpectilePairRegressor` predicts
 values of (row, column) pairs, so that cross-validation splits observations, not rows.
@@ -141,7 +141,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self._complete(self._matrix(R, reset=True))
 
     def transform(self, R: Any) -> NDArray[Any]:
-        """Factors of the rows of `R`, which has the columns of the fit: (rows, k).
+        """Compute the factors of the rows of `R`, which has the columns of the fit: (rows, k).
 
         With intercepts the rows' own are one more column, the last.
 
@@ -158,7 +158,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return rows.rows.extended()
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Fitted values of whole rows from what `transform` returned: (rows, columns), dense.
+        """Predict whole rows from what `transform` returned: (rows, columns), dense.
 
         Examples
         --------
@@ -174,12 +174,12 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return predict_rows((rows, fit.cols), fit.mu, np.arange(count))
 
     def score(self, R: Any, y: None = None) -> float:
-        """Expectile skill of the rows of `R` folded in: greater is better, 1 is perfect.
+        """Compute the expectile skill of the rows of `R` folded in: greater is better, 1 perfect.
 
-        1 − loss of the fitted values / loss of the best constant (the ω-expectile of `R`), over
-        the observed entries. The rows' factors have seen these entries, so this says how much
-        of new rows k numbers keep and grows with k; to choose k or reg, hold out single cells
-        with `ExpectilePairRegressor`.
+        It is 1 − loss of the fitted values / loss of the best constant (the ω-expectile of `R`),
+        over the observed entries. The rows' factors have seen these entries, so this says how
+        much of new rows k numbers keep and grows with k; to choose k or reg, hold out single
+        cells with `ExpectilePairRegressor`.
 
         Examples
         --------
@@ -194,7 +194,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return _skill(side.values, rows.predict(side.keys, side.indices), rows.omega)
 
     def _matrix(self, R: Any, *, reset: bool) -> Any:
-        """`R` with floats in it; what of it is observed and finite, `observe` checks."""
+        """Convert `R` to floats; `observe` checks what of it is observed and finite."""
         if isinstance(R, tuple):
             raise TypeError(
                 "R must be a matrix, got a tuple; put (rows, cols, values) into "
@@ -272,10 +272,10 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         ----------
         X
             An (observations, 2) array or a table with two columns: labels of rows and
-            of columns. Integers, strings or dates, one type in each; floats must be whole
-            numbers. A missing label is an error.
+            of columns. They are integers, strings or dates, one type in each column; floats
+            must be whole numbers. A missing label is an error.
         y
-            Their values.
+            The values observed.
         sample_weight
             Weight of each observation: two is the observation twice, zero leaves it out.
 
@@ -301,10 +301,11 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         )
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Fitted expectiles of the pairs `X`, in the unit of `y`.
+        """Predict the expectiles of the pairs `X`, in the unit of `y`.
 
-        A row that was never fitted adds nothing to what is known of the column: mu plus the
-        column's intercept; likewise a column. Without intercepts such pairs get 0.
+        A row that was never fitted adds nothing to what is known of the column, so the value is
+        mu plus the column's intercept, and likewise for a column. Without intercepts such pairs
+        get 0.
 
         Examples
         --------
@@ -325,11 +326,12 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         return predict_cells((rows, cols), fit.mu, i, j)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Expectile skill of the predictions: greater is better, 1 is perfect, 0 a constant.
+        """Compute the expectile skill of the predictions: 1 is perfect, 0 is that of a constant.
 
-        1 − loss / loss of the best constant, the ω-expectile of `y`: to the expectile loss what
-        R² is to squares (and R² itself at omega = 0.5) and `sklearn.metrics.d2_pinball_score` to
-        quantiles. R² would rank fits by their distance from the mean. NaN where `y` is constant.
+        It is 1 − loss / loss of the best constant, the ω-expectile of `y`: to the expectile loss
+        what R² is to squares (and R² itself at omega = 0.5) and
+        `sklearn.metrics.d2_pinball_score` to quantiles. R² would rank fits by their distance
+        from the mean. NaN where `y` is constant.
 
         Examples
         --------
@@ -345,7 +347,7 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         return _skill(values, predicted, self.factorization_.omega, weights)
 
     def _pairs(self, X: Any, *, reset: bool) -> list[Any]:
-        """The two columns of `X`; those of a table keep their own types."""
+        """Split `X` into its two columns; those of a table keep their own types."""
         is_table = hasattr(X, "columns")
         dtype = None if hasattr(X, "dtype") else object  # 7 and "a" in a list stay what they are
         X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
@@ -357,10 +359,10 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
 
 
 def _whole(column: Any, what: str) -> Any:
-    """Labels that are floats, as encoders write them, as the integers they stand for."""
+    """Convert labels that are floats, as encoders write them, to the integers they stand for."""
     if isinstance(column, np.ndarray) and column.dtype == object:
         types = set(map(type, column.tolist()))
-        if float in types and types <= {int, float}:  # of a list
+        if float in types and types <= {int, float}:  # made from a list
             column = column.astype(np.float64)
     if getattr(getattr(column, "dtype", None), "kind", "") != "f":
         return column

@@ -1,4 +1,4 @@
-"""`complete_levels`: several expectile levels of one matrix, which never cross."""
+"""`complete_levels`, which fits several expectile levels of one matrix that never cross."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ def complete_levels(
 
     The level farthest from the data's tail (the lowest, where the tail is to the right) is
     fitted as by `complete`: it converges soonest. The others follow in their order, each from its
-    neighbour's fit, to the same tolerance. That takes fewer sweeps than starting each anew, and
-    ends about as low, though not at the same bits. A cell's predictions are then sorted
-    across the levels, which is never worse than leaving them as they are: see `Levels`.
+    neighbour's fit, to the same tolerance. That takes fewer sweeps than starting each anew; the
+    objective ends about as low, but the fits are not bitwise identical. A cell's predictions are
+    then sorted across the levels, which is never worse than leaving them as they are: see
+    `Levels`.
 
     Parameters
     ----------
@@ -76,13 +77,13 @@ def complete_levels(
     rows, cols, values, weights, shape, client
         As in `complete`.
     reg
-        Ridge, as in `complete`. With ``"auto"`` each level's follows its own residuals.
+        Ridge, as in `complete`. With ``"auto"`` that of each level follows its own residuals.
     reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, random_state, n_jobs
         As in `complete`, at each level.
     init, anneal
         As in `complete`, for the level that is fitted first.
     max_iter
-        Most sweeps to do at each level.
+        The largest number of sweeps at each level.
     validation
         As in `complete`; the same cells are held out at all levels.
     progress, checkpoint_every
@@ -172,7 +173,7 @@ def _at_level(settings: Settings, omega: float) -> Settings:
 
 
 def _warn_of_limits(fits: list[Factorization], max_iter: int) -> None:
-    # One that a callback ended before that did as it was told.
+    # A fit that a callback ended earlier has done as it was told.
     open_ended = [fit for fit in fits if not fit.converged and fit.n_iter >= max_iter]
     if open_ended:
         names = ", ".join(f"{fit.omega:g}" for fit in open_ended)
@@ -184,9 +185,9 @@ def _warn_of_limits(fits: list[Factorization], max_iter: int) -> None:
 
 
 def _tail_is_right(observations: Source) -> bool:
-    """The sign of the values' third central moment."""
+    """Tell whether the values' third central moment is positive or zero."""
     mean = observations.expectile(0.5)
-    spread = observations.rms(mean) or 1.0  # in whose unit a cube cannot overflow
+    spread = observations.rms(mean) or 1.0  # cubes in this unit cannot overflow
     return bool(observations.by_row.sums(_cubes, mean, spread) >= 0)
 
 

@@ -1,8 +1,8 @@
 """The asymmetric squared loss in plain NumPy: the specification.
 
-Everything here is written for reading, not for speed. The compiled kernels
-repeat these rules in their own file (a cached kernel cannot call into another
-one) and the tests hold the two against each other.
+Everything here is written for reading, not for speed. The compiled kernels have the sign rule
+once more, in `fastemf.kernels.row` and in the vector operations, and the tests hold the two
+against each other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`select`: the rank and the ridge chosen by cross-validation, and the fit they give."""
+"""`select`, which chooses rank and ridge by cross-validation and fits with them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["Selection", "Setting", "select"]
 
 RANKS = (1, 2, 5, 10)
-FACTORS = (8.0, 4.0, 2.0, 0.5, 0.25)  # of the ridge that reg="auto" arrives at, beside it
+FACTORS = (8.0, 4.0, 2.0, 0.5, 0.25)  # times the ridge at which reg="auto" ends, beside that one
 
-PARTS = 10  # of each fold: what a standard error is taken over
-CLEARLY = 4.0  # standard errors by which a setting is worse than the leader, to be dropped
-NEGLIGIBLE = 1e-3  # of the loss: nobody would mind a setting that much worse
-ENOUGH = 10  # parts that a standard error needs for that
-ALIVE = 0.01  # size of a factor's entries in the fit, over the data's
+PARTS = 10  # parts of each fold, over which standard errors are taken
+CLEARLY = 4.0  # a setting worse than the leader by so many standard errors is dropped
+NEGLIGIBLE = 1e-3  # share of the loss by which a setting may be worse without anyone minding
+ENOUGH = 10  # parts without which a standard error is not trusted for that
+ALIVE = 0.01  # size of a factor's entries in the fit, relative to the data's
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Setting:
     loss : float
         Expectile loss of the held-out cells per summed weight, over the folds done.
     standard_error : float
-        Of `loss`, over the parts of the folds done (ten each, where cells suffice).
+        Standard error of `loss`, over the parts of the folds done (ten each, where cells suffice).
     folds : int
         Folds done.
     dropped : bool
@@ -85,7 +85,7 @@ class Selection:
     omega : float
         The expectile level.
     fit : Factorization
-        Of all observations, at the setting chosen: what `fastemf.complete` gives.
+        The fit of all observations at the setting chosen, as `fastemf.complete` gives it.
     """
 
     table: tuple[Setting, ...]
@@ -99,7 +99,7 @@ class Selection:
         for row in self.table:
             reg = row.reg if isinstance(row.reg, str) else f"{row.reg:.3g}"
             mark = "  dropped" if row.dropped else "  chosen" if row is self.best else ""
-            # Of fewer folds, a loss is that of other cells: it would look comparable.
+            # After fewer folds a loss is that of other cells, and would only look comparable.
             loss = "" if row.dropped else f"{row.loss:.5g}"
             error = "" if row.dropped else f"{row.standard_error:.2g}"
             lines.append(
@@ -115,7 +115,7 @@ class Selection:
         return "\n".join(lines)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Held-out loss against the ridge, a curve for each rank: `fastemf.plot.selection`.
+        """Draw the held-out loss against the ridge, a curve per rank: `fastemf.plot.selection`.
 
         Examples
         --------
@@ -232,7 +232,7 @@ def select(
         random_state=random_state, n_jobs=n_jobs, progress=progress,
     )  # fmt: skip
     for reg in given or ():
-        replace(settings, reg=reg)  # before the work, not in the middle of it
+        replace(settings, reg=reg)  # checks each ridge now, not in the middle of the work
     names = (rows, cols, values)
     observed = open_in_memory(R, weights, shape, names, n_jobs)
     ks = _check_ranks(ks, observed.shape)
@@ -272,7 +272,7 @@ def select(
 
 
 def choose(table: Sequence[Setting], rule: str) -> Setting:
-    """The setting that the rule prefers among those that went through all folds."""
+    """Choose the setting that the rule prefers among those that went through all folds."""
     kept = [row for row in table if not row.dropped]
     best = min(kept, key=lambda row: row.loss)
     if rule == "best":
@@ -306,7 +306,7 @@ class _Trial:
         self._done[place] += 1
 
     def drop(self, done: int, rule: str) -> None:
-        """Give up what is clearly worse than the leader after `done` folds."""
+        """Drop what is clearly worse than the leader after `done` folds."""
         losses = self._losses[:, :done].reshape(len(self.grid), -1)
         masses = self._masses[:done].ravel()
         if masses.size < ENOUGH:
@@ -320,7 +320,7 @@ class _Trial:
             self.dropped[place] = worse - CLEARLY * error > margin
 
     def table(self) -> tuple[Setting, ...]:
-        """What became of every setting."""
+        """Summarise what became of every setting."""
         rows = []
         for place, (k, reg) in enumerate(self.grid):
             done = int(self._done[place])
@@ -333,7 +333,7 @@ class _Trial:
 
 
 def mean_and_error(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> tuple[float, float]:
-    """Σ losses / Σ masses and its standard error over the parts, as that of a ratio."""
+    """Compute Σ losses / Σ masses and the standard error of that ratio over the parts."""
     mean = float(losses.sum() / masses.sum())
     left = (losses - mean * masses) / masses.mean()
     if left.size < 2:
@@ -342,7 +342,7 @@ def mean_and_error(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> 
 
 
 def _start(previous: Factorization | None, k: int, reg: float | str) -> Any:
-    """The fit at the next stronger ridge, where all of its factors are alive."""
+    """Choose what to start from: the fit at the next stronger ridge if its factors are alive."""
     if previous is None or previous.k != k or reg == "auto":
         return "spectral"
     with single_threaded_blas():
@@ -352,7 +352,7 @@ def _start(previous: Factorization | None, k: int, reg: float | str) -> Any:
 
 
 def _ridges_around(auto: float) -> list[float | str]:
-    """The default grid; where the noise and with it the ridge vanish, there is nothing around."""
+    """Make the default grid; without noise the ridge vanishes, and there is nothing around it."""
     return ["auto", *(factor * auto for factor in FACTORS if auto > 0)]
 
 
@@ -363,7 +363,7 @@ def _check_ranks(ks: Any, shape: tuple[int, int]) -> list[int]:
 
 
 def _check_ridges(regs: Any) -> list[Any]:
-    """Without repeats: "auto" first, then from strong to weak."""
+    """Check the ridges and order them without repeats: "auto", then from strong to weak."""
     ridges = {check_reg(reg) for reg in _check_grid(regs, "regs")}
     numbers = sorted((reg for reg in ridges if reg != "auto"), reverse=True)
     return [*(["auto"] if "auto" in ridges else []), *numbers]

@@ -27,8 +27,7 @@ ROOMS = [
 ]  # fmt: skip
 SHELL = ("cli", "__main__")
 
-# Names that a room may define again: what each command and each experiment is called by, and
-# what `kernels.operators` calls the source of an operator's entries.
+# Names that a room may define again: what each command and each experiment is called by.
 SHARED = {"commands": {"add", "run"}, "experiments": {"run"}}
 
 

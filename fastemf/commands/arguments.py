@@ -80,7 +80,7 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
 
 
 def add_validation(parser: argparse.ArgumentParser) -> None:
-    """Early stopping."""
+    """Add the option for early stopping."""
     parser.add_argument(
         "--validation", type=float, metavar="SHARE",
         help="hold out this share of the cells and stop when they are predicted no better",
@@ -216,5 +216,5 @@ def show_progress() -> bool:
     """Return whether someone watches the fit, after telling them what it begins with."""
     watched = sys.stderr.isatty()
     if watched:
-        print("loading the kernels (compiled on the first run: half a minute)", file=sys.stderr)
+        print("loading the kernels (compiled on the first run: about ten seconds)", file=sys.stderr)
     return watched

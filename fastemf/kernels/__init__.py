@@ -1,1 +1,1 @@
-"""All that is compiled, and how it is launched."""
+"""All that is compiled, how it is compiled and how it is launched."""

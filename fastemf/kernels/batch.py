@@ -1,8 +1,8 @@
-"""A batch of rows: the Newton directions, one row per lane of the vector registers.
+"""Newton directions of a batch of rows, one row per lane of the vector registers.
 
-What costs k³ per row is done for as many rows as a vector has lanes: factoring a small matrix
-is a chain of short dependent steps, and a batch has one such chain instead of eight or sixteen.
-Lanes never mix, so a row's bits do not depend on its batch.
+The work of k³ per row is done for as many rows at once as a vector has lanes: factoring a small
+matrix is a chain of short dependent steps, and a batch has one such chain instead of eight or
+sixteen. Lanes never mix, so a row's result is bitwise identical in any batch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fastemf.kernels.width import PANEL, PANEL_COLUMNS
 
 @helper()
 def _factor(batch):
-    """Factor gram + diag(ridge) into upper triangles, a member of the batch per lane.
+    """Factor gram + diag(ridge) into upper triangles, one member of the batch per lane.
 
-    kept[0] becomes the smallest share that a pivot kept of its diagonal; 0 where one came down
-    to `floor`, and what follows in that lane is meaningless. The solves multiply by `inverse`,
+    kept[0] becomes the smallest share of its diagonal that a pivot kept. It is 0 where one fell
+    to `floor`; what follows in that lane is then meaningless. The solves multiply by `inverse`,
     the reciprocals of the diagonals.
     """
     members, gram, tall, ridge = batch.members, batch.gram, batch.tall, batch.ridge
@@ -41,7 +41,7 @@ def _factor(batch):
         for a in range(b // lanes * lanes, gram.shape[1], lanes):
             lanes_in(gram, members, tall, b, a, U, begin[b] + a)
         for l in range(lanes):
-            # Behind the unknowns the matrix is padded with a diagonal that is no pivot's floor.
+            # After the unknowns the matrix is padded with a diagonal that is above the floor.
             U[begin[b] + b, l] += ridge[members[l], b] if b < q else largest[l]
             diagonal[b, l] = U[begin[b] + b, l]
     for l in range(lanes):
@@ -58,8 +58,8 @@ def directions(sweep, batch):
 
     There, if `project` is set, x is projected onto the row space instead.
 
-    `predicted` becomes the decrease of f that p predicts, `share` how far H is from singular:
-    the smallest share a pivot kept of its diagonal, 0 for singular.
+    `predicted` becomes the decrease of f that p predicts, and `share` how far H is from
+    singular: the smallest share of its diagonal that a pivot kept, 0 for singular.
     """
     members, gram, tall, ridge = batch.members, batch.gram, batch.tall, batch.ridge
     largest, floor, begin, U = batch.largest, batch.floor, batch.begin, batch.U
@@ -73,7 +73,7 @@ def directions(sweep, batch):
         for a in range(q):
             top = max(top, np.float64(gram[member * tall + a, a]) + ridge[member, a])
         largest[l] = top
-        # Against the largest diagonal, so that a factor column at rounding level counts as none.
+        # The floor follows the largest diagonal: a factor column at rounding level counts as none.
         floor[0, l] = max(64 * q * eps * top, tiny / eps)
     _factor(batch)
     for a in range(0, wide, lanes):
@@ -87,14 +87,14 @@ def directions(sweep, batch):
     for l in range(lanes):
         member = members[l]
         if l > 0 and member == members[l - 1]:
-            break  # lanes to spare repeat the last member
+            break  # spare lanes repeat the last member
         share[member] = kept[0, l]
         predicted[member] = 0
         if not isfinite(largest[l]):
             predicted[member] = np.nan
             continue
-        # Fewer observations than unknowns: H is singular unless the ridge says otherwise, and
-        # rounding must not decide it.
+        # With fewer observations than unknowns H is singular unless the ridge prevents it, and
+        # rounding must not decide that.
         short = length[member] < q
         for a in range(q):
             short = short and ridge[member, a] <= floor[0, l]
@@ -110,18 +110,19 @@ def directions(sweep, batch):
 
 @unit()
 def minimum_norm(l, lane, most, sweep, batch):
-    """For singular H: p = H⁺ g, or if `project` is set x projected onto the row space.
+    """Compute p = H⁺ g for singular H, or project x onto the row space if `project` is set.
 
-    Cholesky with diagonal pivoting, to a rank of at most `most`, gives H ≈ L Lᵀ with L of full
-    column rank, so H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the projection, which drops
-    the part of the warm start that no observation sees. `predicted` becomes the decrease g·p.
+    A Cholesky decomposition with diagonal pivoting, to a rank of at most `most`, gives
+    H ≈ L Lᵀ with L of full column rank, so H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the
+    projection, which drops the part of the warm start that no observation sees. `predicted`
+    becomes the decrease g·p.
     """
     gram, ridge, floor = batch.gram, batch.ridge, batch.floor[0, lane]
     L, M, picked, project = batch.L, batch.M, batch.picked, batch.project[l]
     x, g, p = batch.x, batch.g, batch.p
     q, top = ridge.shape[1], l * batch.tall
     zero = L.dtype.type(0)
-    # Of M, behind its q rows: what is left of the diagonal; a right-hand side and its solution.
+    # After its q rows M holds what is left of the diagonal, then a right-hand side and solution.
     left, y = q, q + 1
     for a in range(q):
         M[left, a] = gram[top + a, a] + ridge[l, a]
@@ -176,13 +177,13 @@ def minimum_norm(l, lane, most, sweep, batch):
         else:
             p[l, i] = total
     for i in range(q, p.shape[1]):
-        p[l, i] = 0  # the lane's own solution, which went on past a pivot that was none
+        p[l, i] = 0  # the lane's solution went on past a pivot at the floor
     batch.predicted[l] = predicted
 
 
 @helper()
 def _small_cholesky(M, n):
-    """Overwrite the upper triangle of M[:n, :n] by its factor; returns the rows that went."""
+    """Overwrite the upper triangle of M[:n, :n] with its factor; return how many rows succeeded."""
     for i in range(n):
         if not M[i, i] > 0:
             return i
@@ -197,7 +198,7 @@ def _small_cholesky(M, n):
 
 @helper()
 def _small_solve(M, n, y):
-    """Overwrite M[y, :n] by (Uᵀ U)⁻¹ M[y, :n], U in the upper triangle of M."""
+    """Overwrite M[y, :n] with (Uᵀ U)⁻¹ M[y, :n], where U is the upper triangle of M."""
     for i in range(n):
         M[y, i] /= M[i, i]
         for a in range(i + 1, n):

@@ -1,9 +1,9 @@
-"""How functions are compiled and kept on disk: the only file that touches Numba's compiler.
+"""Compilation of functions and their cache on disk; the only file that touches Numba's compiler.
 
 There are two kinds of compiled functions. A `helper` is compiled into whatever calls it and is
 never kept. A `Unit` is compiled on its own, kept on disk, and called through its address, so
 that no caller compiles it again and no caller's optimisation reaches into it: a unit's machine
-code follows from the sources alone, whatever the disk cache holds already.
+code follows from the sources alone, whatever the cache holds already.
 
 Numba stamps a cached function with the file it is written in and with nothing else. The stamp
 here covers every file of this folder, the compiler's flags and the width of the vectors: what
@@ -27,7 +27,7 @@ from numba import types
 
 from fastemf.kernels.width import VECTOR_BYTES
 
-try:  # names that Numba does not promise: without them nothing is kept on disk
+try:  # Numba does not promise these names; without them nothing is kept on disk
     from numba.core.caching import FunctionCache, IndexDataCacheFile
     from numba.core.ccallback import CFunc
 
@@ -39,7 +39,7 @@ __all__ = ["INTERPRETED", "Unit", "helper", "loop", "unit"]
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 
-# What lets LLVM vectorise a dot product, without "nnan" and "ninf": those make
+# These flags let LLVM vectorise a dot product. "nnan" and "ninf" are not among them: they make
 # isnan(nan) false, and a NaN must be seen.
 FASTMATH = ("reassoc", "contract", "nsz", "arcp", "afn")
 
@@ -47,10 +47,10 @@ FASTMATH = ("reassoc", "contract", "nsz", "arcp", "afn")
 def helper(*, exact: bool = False, allocates: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function into its callers.
 
-    Unless it `allocates`, reference counts are left out, which are atomic operations, two per
-    array and call, more than a short row's arithmetic. `exact` forbids the compiler to
-    rearrange arithmetic, so that results are bitwise identical wherever the function is
-    used, and inlines it there, so that loops around it still vectorise.
+    Unless it `allocates`, reference counts are left out: they are atomic operations, two per
+    array and call, and cost more than a short row's arithmetic. `exact` forbids the compiler to
+    rearrange arithmetic, so that results are bitwise identical wherever the function is used,
+    and inlines it there, so that loops around it still vectorise.
     """
     flags = _flags(exact=exact, allocates=allocates)
     compiler: Any = numba.njit  # whose stubs do not know all flags
@@ -58,7 +58,7 @@ def helper(*, exact: bool = False, allocates: bool = False) -> Callable[[Callabl
 
 
 def loop(function: Callable[..., Any]) -> Any:
-    """Compile a function with a parallel loop, called from Python."""
+    """Compile a function that has a parallel loop and is called from Python."""
     compiled = numba.njit(parallel=True, nogil=True, error_model="numpy")(function)
     if not INTERPRETED:
         _keep_on_disk(compiled, function, {"parallel": True})
@@ -84,7 +84,7 @@ class Unit:
         self._compiled: dict[tuple[Any, ...], Any] = {}
 
     def address(self, *frames: types.Type) -> int:
-        """Where the machine code for frames of these types begins."""
+        """Return the address of the machine code for frames of these types."""
         return int(self._for(frames).address)
 
     def ctypes(self, *frames: types.Type) -> Callable[..., None]:
@@ -141,7 +141,7 @@ def _flags(*, exact: bool = False, allocates: bool = False) -> dict[str, Any]:
 
 @cache
 def _sources() -> bytes:
-    """A fingerprint of every file that kernels are compiled from, and of the vectors' width."""
+    """Hash every file that kernels are compiled from, and the vectors' width."""
     found = hashlib.blake2b(str(VECTOR_BYTES).encode(), digest_size=16)
     folder = Path(__file__).parent
     for path in sorted(folder.rglob("*.py")):
@@ -176,4 +176,4 @@ def _keep_on_disk(compiled: Any, function: Callable[..., Any], flags: dict[str, 
     try:
         compiled._cache = StampedCache(function)
     except (AttributeError, RuntimeError, TypeError):
-        return  # no writable folder, or another Numba: slower, never stale
+        return  # no writable folder, or another Numba: it then compiles in every process

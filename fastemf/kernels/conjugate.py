@@ -1,4 +1,4 @@
-"""One row by conjugate gradients: k instead of k² per observation, and no Gram matrix."""
+"""One row by conjugate gradients: work of k instead of k² per observation, and no Gram matrix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastemf.kernels.vectors import dots, gather_dots, lanes_of
 
 @helper()
 def _curve(l, i, sweep, batch):
-    """Fill s with B p and `product` with H p, p in `toward`, a chunk at a time while it is hot."""
+    """Fill s with B p and `product` with H p, p in `toward`, while each chunk is in the cache."""
     indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
     rows, s, ridge, p, out = batch.rows, batch.s, batch.ridge, batch.toward, batch.product
     spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
@@ -45,10 +45,10 @@ def _curve(l, i, sweep, batch):
 
 @unit()
 def conjugate(l, i, sweep, batch):
-    """Move x along p, a few steps of conjugate gradients for H p = g with the signs frozen.
+    """Move x along p, from a few steps of conjugate gradients for H p = g with the signs frozen.
 
-    What p does to the residuals is summed on the way. Then as after a Newton direction: take
-    the full step where that pays, else the exact minimum along p, so f never rises.
+    What p does to the residuals is summed on the way. Then, as after a Newton direction, the
+    full step is taken where that pays, else the exact minimum along p, so f never rises.
     """
     status, stats, f = sweep.reports.status, sweep.reports.stats, batch.f
     r, s, change, ridge = batch.r, batch.s, batch.change, batch.ridge
@@ -65,8 +65,8 @@ def conjugate(l, i, sweep, batch):
     if largest == 0:
         status[i] = SOLVED
         return
-    # In units of the gradient: products with H twice over would leave the dtype's range. So might
-    # a square of the unit, which the compiler may form of factors; not of exponents.
+    # All is in units of the gradient, as applying H twice would leave the dtype's range. So might
+    # the unit's square, which the compiler may form from factors, but not from exponents.
     exponent = frexp(largest)[1]
     unit_of_g = r.dtype.type(ldexp(1.0, exponent))
     square = 0.0

@@ -1,4 +1,4 @@
-"""Passes over single entries: grouping them by key, and predictions."""
+"""Passes over single entries, which group them by key or predict them."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _typed(kind: Kind) -> types.Type:
 
 
 def code_of(table: Any, units: dict[str, Unit], *frames: Any) -> Frame:
-    """Fill a table of units by their addresses, for frames of these types; 0 for those left out."""
+    """Fill a table with the addresses of units for frames of these types; 0 for those left out."""
     found: dict[str, Any] = dict.fromkeys(table._fields, 0)
     for name, unit in units.items():
         found[name] = unit.function if INTERPRETED else unit.address(*frames)
@@ -197,16 +197,16 @@ def code_of(table: Any, units: dict[str, Unit], *frames: Any) -> Frame:
 class Plan(NamedTuple):
     """A frame that a block of rows allocates for itself, in one piece."""
 
-    words: NDArray[np.int64]  # as they will be, but for where the data begin
+    words: NDArray[np.int64]  # the frame's words, with arrays counted from where the data begin
     places: NDArray[np.int64]  # of the words that say where an array is
     size: int  # bytes of all arrays
-    like: Unset  # its type
+    like: Unset  # has the type of the frame
 
 
 def plan_for(template: Any, **fields: Any) -> Plan:
-    """Lay out a frame whose arrays, given as (dtype, shape), each begin on a cache line.
+    """Plan a frame whose arrays, given as (dtype, shape), each begin on a cache line.
 
-    A vector load across two lines costs two.
+    A vector load that crosses from one line into the next costs two.
     """
     kinds: list[Kind] = []
     words: list[int] = []
@@ -243,7 +243,7 @@ if INTERPRETED:
         return None, template(**values)
 
     def hold(owner):
-        """Keep what `reserve` allocated until here."""
+        """Keep what `reserve` allocated alive until here."""
 
 else:
 
@@ -262,7 +262,7 @@ else:
 
     @intrinsic
     def _as_frame(typing, words, like):
-        """The frame whose words are in an array."""
+        """Make a frame of the words in an array."""
 
         def codegen(context, builder, signature, args):
             return make_array(signature.args[0])(context, builder, args[0]).data
@@ -271,12 +271,12 @@ else:
 
     @intrinsic
     def hold(typing, owner):
-        """Keep what `reserve` allocated until here: Numba frees an array after its last use."""
+        """Keep what `reserve` allocated alive: Numba frees an array after its last use."""
         return types.void(owner), lambda context, *_: context.get_dummy_value()
 
     @helper(allocates=True)
     def reserve(plan):
-        """Allocate the frame of a plan, zeroed; returns what owns it, to be held, and the frame."""
+        """Allocate the frame of a plan, zeroed; return what owns it, to be held, and the frame."""
         words, places = plan.words, plan.places
         n = words.size
         owner = np.zeros(n + (plan.size + LINE) // 8, np.int64)

@@ -82,7 +82,7 @@ class DesignRows(NamedTuple):
 
 @helper()
 def _fill(source, i, r, n, words, row):
-    """Write row r of A_i into row[:n]; what lies behind is scratch."""
+    """Write row r of A_i into row[:n]; the rest of `row` is scratch."""
     if source.kind == GAUSSIAN:
         key0, key1 = np.uint64(source.key0), np.uint64(source.key1)
         fill_gaussian(key0, key1, source.scale, i, r, n, words, row)
@@ -97,7 +97,7 @@ def _fill(source, i, r, n, words, row):
 
 @helper(allocates=True)
 def _scratch(source, n):
-    """Make room for one row, to whole groups of random entries, and for the words behind it."""
+    """Make room for one row, in whole groups of random entries, and for its random words."""
     wide = (n + 127) // 128 * 128
     return np.empty((2, wide // 2), np.uint64), np.empty(wide, source.stored.dtype)
 

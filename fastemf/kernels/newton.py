@@ -1,4 +1,4 @@
-"""When a Newton step is taken: one rule for the rows of a matrix and for linear measurements.
+"""The rule by which a Newton step is taken, for the rows of a matrix and linear measurements.
 
 With the signs frozen f is a quadratic, whose minimum the step p reaches; it predicts a decrease
 of g·p. Because the signs move with x, the full step may raise f or lead into a cycle. So a step
@@ -11,16 +11,16 @@ from __future__ import annotations
 
 __all__ = ["bound_of_f", "is_solved", "rounding_of"]
 
-SUFFICIENT = 0.25  # of the predicted decrease
+SUFFICIENT = 0.25  # share of the predicted decrease that a full step must bring
 
 
 def rounding_of(f: float, noise: float, eps: float) -> float:
-    """Return how far f may be off; `noise` is the part that its residuals bring along."""
+    """Return how far f may be off; `noise` is the part that comes from its residuals."""
     return 64 * eps * f + noise
 
 
 def bound_of_f(f: float, predicted: float, rounding: float, full: bool) -> float:
-    """Return the largest f after a step, the full one or the best one along p, to accept it."""
+    """Return the largest f at which a step, the full one or the best along p, is accepted."""
     if predicted <= rounding:
         return f + rounding
     return f - SUFFICIENT * predicted if full else f

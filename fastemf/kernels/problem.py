@@ -1,4 +1,4 @@
-"""What a sweep over rows is given and leaves behind, as frames.
+"""Frames for a sweep over rows: what it is given, what it reports, and its scratch.
 
 For each row of one factor, given the other one, a sweep minimises over x
 
@@ -32,9 +32,9 @@ __all__ = [
 CHUNK_BYTES = 1 << 15  # packed rows that the tiles go over again and again: two thirds of L1
 RESIDENT_BYTES = 1 << 19  # a batch's packed observations are kept between its Newton iterations
 BATCH_BYTES = 1 << 18  # and its Gram matrices
-MAX_NEWTON = 60  # hunted cases need at most a dozen
+MAX_NEWTON = 60  # the worst cases that a search found need a dozen
 
-# What a row's solve reports, as columns of `stats`.
+# The columns of `stats`, which a row's solve reports.
 ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
 N_STATS = 6
 
@@ -78,7 +78,7 @@ class Reports(NamedTuple):
 
 
 class Code(NamedTuple):
-    """The units that work on a row or a batch; see `fastemf.kernels.frames.code_of`."""
+    """Units that work on a row or a batch; see `fastemf.kernels.frames.code_of`."""
 
     add_products: Any
     evaluate: Any
@@ -89,7 +89,7 @@ class Code(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """All that a block of rows is solved from."""
+    """All that is needed to solve a block of rows."""
 
     rows: Rows
     problem: Problem
@@ -168,7 +168,7 @@ def _plan(
     lanes = VECTOR_BYTES // item
     chunk = max(lanes, CHUNK_BYTES // (wide * item) // lanes * lanes)
     tall, n = -(-q // TILE_ROWS) * TILE_ROWS, -(-q // PANEL) * PANEL
-    # Several rows per lane: rows that need more iterations than others share the lanes then.
+    # There are several rows per lane, so that those that need more iterations share the lanes.
     size = lanes * max(1, min(4, BATCH_BYTES // (lanes * tall * wide * item)))
     # Row b of the triangles lacks the whole vectors before its diagonal.
     triangle = int(sum(wide - b // lanes * lanes for b in range(n)))

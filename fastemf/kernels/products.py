@@ -1,4 +1,4 @@
-"""Products of the zero-filled matrix with a dense one: what a spectral start is made of."""
+"""Products of the zero-filled matrix with a dense one, from which a spectral start is made."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class SparseProduct(NamedTuple):
     indptr: NDArray[np.int64]
     indices: NDArray[Any]
     values: NDArray[Any]
-    dense: NDArray[Any]  # padded to whole vectors, and so is
-    out: NDArray[Any]
+    dense: NDArray[Any]  # padded to whole vectors
+    out: NDArray[Any]  # likewise
 
 
 @unit()

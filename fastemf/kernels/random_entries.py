@@ -1,6 +1,6 @@
 """Random entries of measurement matrices, drawn as they are needed.
 
-Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
+The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 1, 2, 3", SC 2011) with the seed as its 64-bit key. Its counter is (t, r, i, stream):
 row r of measurement i is drawn in groups t of
 
@@ -13,10 +13,10 @@ row r of measurement i is drawn in groups t of
   Groups give columns t and t + ceil(n / 2). 52 bits of u reach 8.49 standard deviations.
 - 128 Rademacher entries (stream 1), one bit each: columns 128 t to 128 t + 127.
 
-A counter is a pure function's argument, so entries do not depend on blocks,
+An entry is a pure function of its counter, so entries do not depend on blocks,
 threads, processes or the order of access. The generator is compiled without any
-freedom to rearrange its arithmetic and uses +, −, ×, ÷, √ and bits only: every machine
-draws the same bits, with or without the JIT.
+freedom to rearrange its arithmetic and uses +, −, ×, ÷, √ and bit operations only: its
+entries are bitwise identical on every machine, with or without the JIT.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ EXPONENT_OF_1 = 2.0**52 + 1023.0
 LN_2 = 0.6931471805599453
 
 # Taylor coefficients: atanh(s) / s in s², cos(π y / 4) and sin(π y / 4) / y in y².
-# The first term left out is below 1e-16 on the ranges used: s² < 0.0295, |y| <= 1. Rounded from
-# exact fractions, as a machine's own power function need not be exact.
+# The first term left out is below 1e-16 on the ranges used: s² < 0.0295, |y| <= 1. They are
+# rounded from exact fractions, as a machine's own power function need not be exact.
 ATANH = tuple(1.0 / (2 * j + 1) for j in range(10))
 EIGHTH_TURN = Fraction(pi) / 4
 COS, SIN = (
@@ -75,8 +75,8 @@ def _philox_round(c0, c1, c2, c3, k0, k1, number):
 
 @helper(exact=True)
 def philox(c0, c1, c2, c3, k0, k1):
-    """Philox4x32-10: four 32-bit words from a counter; the key's words are held in 64 bits."""
-    # Written out, as are the polynomials: the loops around them must vectorise.
+    """Compute Philox4x32-10: four 32-bit words of a counter; the key's words are in 64 bits."""
+    # The rounds are written out, as are the polynomials, so that the loops around them vectorise.
     c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1, 0)
     c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1, 1)
     c0, c1, c2, c3 = _philox_round(c0, c1, c2, c3, k0, k1, 2)
@@ -107,7 +107,7 @@ def _bits(value):
 
 @helper(exact=True)
 def _log(u):
-    """Ln u for normal u > 0: u = 2^e f with f in [√½, √2), ln f = 2 atanh((f − 1) / (f + 1))."""
+    """Compute ln u = e ln 2 + 2 atanh((f − 1) / (f + 1)), u = 2^e f > 0 normal, f in [√½, √2)."""
     bits = _bits(u) + (BITS_OF_1 - BITS_OF_ROOT_HALF)
     e = _float((bits >> MANTISSA_BITS) | BITS_OF_2_TO_52) - EXPONENT_OF_1
     f = _float((bits & MANTISSA) + BITS_OF_ROOT_HALF)
@@ -122,7 +122,7 @@ def _log(u):
 
 @helper(exact=True)
 def _signed(value, word):
-    """The value with its sign turned where the word's last bit is set."""
+    """Change the sign of a value where the word's last bit is set."""
     return _float(_bits(value) ^ ((word & ONE) << SIGN_BIT))
 
 
@@ -152,7 +152,7 @@ def _draw_normals(first, second, scale, left, right, count):
 @helper(exact=True)
 def fill_gaussian(key0, key1, scale, i, r, n, words, row):
     """Draw row r of A_i, Gaussian, into row[:n]; `words` is scratch."""
-    # Two loops over plain arrays: LLVM vectorises either, but not both in one.
+    # There are two loops over plain arrays, as LLVM vectorises either, but not both in one.
     half = (n + 1) // 2
     _draw_words(key0, key1, i, r, words[0], words[1], half)
     _draw_normals(words[0], words[1], scale, row[:half], row[half:], half)

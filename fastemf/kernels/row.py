@@ -1,8 +1,8 @@
 """One row: its residuals, gradient and curvature at x, and how far it moves along a direction.
 
-What costs k² per observation is a sum of outer products, Gram matrix and gradient together, and
-goes through one register tile. Weights take two values only, so after the first Gram matrix
-only the observations whose sign flipped are corrected.
+The work of k² per observation is a sum of outer products, for the Gram matrix and the gradient
+together, and goes through register tiles. Weights take two values only, so after the first Gram
+matrix only the observations whose sign flipped are corrected.
 
 Throughout, l is the row's number in the batch and i its number in the matrix.
 """
@@ -57,7 +57,7 @@ _rounding_of = helper()(newton.rounding_of)
 
 @helper()
 def sign_weight(r, upper, lower):
-    """Apply the sign rule, once: ω where r ≥ 0, 1 − ω where r < 0."""
+    """Apply the sign rule: the weight is ω where r ≥ 0, 1 − ω where r < 0."""
     return upper if r >= 0 else lower
 
 
@@ -80,14 +80,14 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
     run = Run(place, at, count, keep, l * batch.tall, l, ahead)
     lanes, wide = lanes_of(gram), rows.shape[1]
     if TILE_ROWS < q <= TILE_ROWS + 2 and wide <= 2 * lanes:
-        # One tile for all: two rows alone would wait for their sums.
+        # One tile takes all: a tile of two rows would wait for its own sums.
         if wide > lanes:
             _slope_plus_2(summands, run, 0, 0, 0)
         else:
             _slope_plus_1(summands, run, 0, 0, 0)
         return
     a = 0
-    line = 0  # one after the other, so that no tile asks for more than memory can give meanwhile
+    line = 0  # one more per tile, so that none asks for more than memory can deliver meanwhile
     while a + lanes < wide:
         _slope_full_2(summands, run, 0, a, line)
         a += 2 * lanes
@@ -96,7 +96,7 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
         _slope_full_1(summands, run, 0, a, line)
         line += lanes
     for b in range(TILE_ROWS, q, TILE_ROWS):
-        # Full tiles, and at the end the smallest one that covers what is left.
+        # Tiles are full ones, but at the end the smallest that covers what is left.
         a = b // lanes * lanes
         while a < wide:
             line = min(line, wide - lanes)
@@ -134,10 +134,10 @@ def add_slope(l, place, at, count, keep, r, out, sweep, batch):
 
 @unit()
 def evaluate(l, i, curvature, again, sweep, batch):
-    """Find all there is to know at x: r, half the negative gradient g, and f.
+    """Compute all there is to know at x: r, half the negative gradient g, and f.
 
-    With `curvature` also the Gram matrix; unless `again`, the rounding of f. Σ v r² over the
-    residuals ≥ 0 and < 0 goes to the reports.
+    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding of f.
+    Σ v r² over the residuals ≥ 0 and < 0 goes to the reports.
     """
     indptr, indices = sweep.rows.indptr, sweep.rows.indices
     values, weights = sweep.rows.values, sweep.rows.weights
@@ -192,7 +192,7 @@ def evaluate(l, i, curvature, again, sweep, batch):
         top = l * batch.tall
         for a in range(q):
             size += q * np.float64(gram[top + a, a]) * x[l, a] ** 2
-    batch.noise[l] = 256 * eps * eps * size  # residuals are differences of these
+    batch.noise[l] = 256 * eps * eps * size  # residuals are differences of numbers of this size
 
 
 @helper()
@@ -211,7 +211,7 @@ def row_times(l, i, p, s, sweep, batch):
 
 @helper()
 def _correct_flips(l, i, sweep, batch):
-    """Take s off r, and correct Gram matrix and gradient by the observations that change sign."""
+    """Subtract s from r, and correct Gram matrix and gradient where residuals change sign."""
     indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
     rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
     spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
@@ -224,7 +224,7 @@ def _correct_flips(l, i, sweep, batch):
         lane = 0
         while changed:
             if changed & 1:
-                # To the front, which is behind us. w is rebuilt before it is needed again.
+                # Copied to the front, which is done with; w is rebuilt before it is read again.
                 s[at + found] = s[o + lane]
                 w[at + found] = r[o + lane]
                 if home >= 0:
@@ -244,7 +244,7 @@ def _correct_flips(l, i, sweep, batch):
 
 @helper()
 def row_trial(l, i, s, step, sweep, batch):
-    """Find what a step would give: f, Σ v r² over residuals ≥ 0 and < 0, changed weights."""
+    """Compute what a step gives: f, Σ v r² over residuals ≥ 0 and < 0, weights that change."""
     apart()
     indptr, ridge, x, p = sweep.rows.indptr, batch.ridge, batch.x, batch.p
     upper, lower = sweep.problem.upper, sweep.problem.lower
@@ -264,7 +264,7 @@ def row_trial(l, i, s, step, sweep, batch):
 def row_line_search(l, i, s, sweep, batch):
     """Find the exact minimum along p: the root of the derivative, which is piecewise linear.
 
-    Newton's method in one unknown inside a bracket; it lands on the root as soon
+    It is Newton's method in one unknown, kept inside a bracket; it lands on the root as soon
     as it reaches the root's own linear piece, so no breakpoints need sorting.
     """
     apart()
@@ -303,7 +303,7 @@ def row_line_search(l, i, s, sweep, batch):
 
 @unit()
 def step(l, i, sweep, batch):
-    """Move x along p as far as that pays; sets the status, and whether to evaluate afresh."""
+    """Move x along p as far as that pays; set the status, and whether to evaluate afresh."""
     status, stats, f = sweep.reports.status, sweep.reports.stats, batch.f
     r, s, x, g, p = batch.r, batch.s, batch.x, batch.g, batch.p
     predicted, kept, noise = batch.predicted[l], batch.share[l], batch.noise[l]
@@ -323,7 +323,7 @@ def step(l, i, sweep, batch):
         after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
     stats[i, ITERATIONS] += 1
     status[i] = SOLVED if kept > 0 else MINIMUM_NORM
-    if after > _bound_of_f(f[l], predicted, rounding, False):  # so is x as good as it gets
+    if after > _bound_of_f(f[l], predicted, rounding, False):  # x is as good as it gets
         return
     for a in range(q):
         x[l, a] += along * p[l, a]

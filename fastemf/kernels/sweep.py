@@ -1,8 +1,9 @@
-"""Exact row solves of the expectile loss, row after row of a block, block after block in parallel.
+"""The sweep over rows: blocks are solved in parallel, the rows of a block batch by batch.
 
 The method is Newton's, safeguarded (`fastemf.kernels.newton`). With the signs frozen f is a
 quadratic with Hessian 2H, H = Bᵀ V W B + diag(ridge), and gradient −2g, g = Bᵀ V W r − ridge·x;
-the step p solves H p = g and predicts a decrease of g·p.
+the step p solves H p = g and predicts a decrease of g·p. A row may instead take one direction
+from a few steps of conjugate gradients (`fastemf.kernels.conjugate`).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def solve_rows(begin, end, sweep):
         offset += x.shape[1] - b // lanes * lanes
     stop = begin
     while stop < end:
-        # As many rows as the batch holds, but no more than can be kept packed.
+        # Take as many rows as the batch holds, but no more than can be kept packed.
         first, filled = stop, 0
         while stop < end and stop < first + batch.size:
             filled += indptr[stop + 1] - indptr[stop] + lanes
@@ -122,7 +123,7 @@ def solve_rows(begin, end, sweep):
                     status[i] = NEEDS_MINIMUM_NORM
                     continue
                 if share[l] == 0 and project[l] and isfinite(predicted[l]):
-                    # Once: from here on x stays in the row space, and only rounding moved f.
+                    # This happens once: then x stays in the row space, and only rounding moved f.
                     project[l] = False
                     afresh[l] = True
                 else:
@@ -153,7 +154,8 @@ SINGULAR = {"minimum_norm": batches.minimum_norm}
 
 CODE_TYPE = frame_type(Code, (int,) * len(Code._fields))
 
-_singular_met: set[FrameType | None] = {None} if INTERPRETED else set()  # types of sweeps
+# Types of sweeps that met singular rows, for which that code is compiled.
+_singular_met: set[FrameType | None] = {None} if INTERPRETED else set()
 
 
 @cache
@@ -173,7 +175,7 @@ def sweep_rows(
     blocks
         Row boundaries, increasing; block b is rows blocks[b] … blocks[b+1] − 1.
     rows, problem, reports
-        What is given and where to leave what is found.
+        What is given, and where the results go.
     n_threads
         Threads; the result does not depend on it.
     """
@@ -186,7 +188,8 @@ def sweep_rows(
     launch(solve_rows, n_threads, blocks, Sweep._make([*parts, code]))
     found = reports.status[blocks[0] : blocks[-1]]
     if (found == NEEDS_MINIMUM_NORM).any():
-        # Rare enough to be compiled when it is met; rows do not depend on what was solved before.
+        # This is rare enough to be compiled when it is met. All rows are solved again: they do
+        # not depend on what was solved before.
         _singular_met.add(kind)
         reports.stats[blocks[0] : blocks[-1]] = 0
         sweep_rows(blocks, rows, problem, reports, n_threads)

@@ -1,9 +1,9 @@
-"""Threads: the only file that touches Numba's thread settings.
+"""Launches of units over blocks, in parallel; the only file that touches Numba's thread settings.
 
 Three facts shape it. On the `workqueue` layer two Python threads that launch a
 parallel kernel at once abort the process. A child forked after a parallel
-launch dies in its first one. And `set_num_threads` is per Python thread. Hence
-one lock around every launch, and serial execution in such a child.
+launch dies in its first one. And `set_num_threads` is per Python thread. So
+there is one lock around every launch, and such a child runs serially.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fastemf.support.validation import check_integer
 _lock = threading.Lock()
 _launched = False  # a parallel kernel ran in this process: its thread pool exists
 _serial = False  # forked from such a process: the pool is gone
-_blas_lock = threading.RLock()  # operators limit BLAS within a half step that does
+_blas_lock = threading.RLock()  # reentrant: operators limit BLAS within a half step that does too
 
 
 def _after_fork() -> None:
@@ -45,7 +45,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def count_threads(n_jobs: Any) -> int:
-    """Threads meant by scikit-learn's `n_jobs`: -1 all, -2 all but one; at most what Numba has."""
+    """Count the threads that scikit-learn's `n_jobs` means: -1 all, -2 all but one, at most all."""
     available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if n_jobs is None:
         return 1
@@ -64,7 +64,7 @@ def _in_parallel(address, frame, blocks):
 def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) -> None:
     """Run ``unit(blocks[b], blocks[b + 1], frame)`` for all b, in parallel where that is safe.
 
-    Either way it is the same machine code that runs, so the bits are the same.
+    The same machine code runs either way, so the results are bitwise identical.
     """
     global _launched
     if INTERPRETED:
@@ -89,7 +89,7 @@ def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) 
 
 
 def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
-    """Boundaries of at most `n_blocks` runs of rows with about equal work."""
+    """Cut rows into at most `n_blocks` runs with about equal work, and return the boundaries."""
     done = np.cumsum(work)
     cuts = np.searchsorted(done, done[-1] * np.arange(1, n_blocks) / n_blocks)
     return np.unique(np.concatenate([[0], cuts, [work.size]])).astype(np.int64)
@@ -97,7 +97,7 @@ def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Dense algebra whose bits do not depend on the machine's BLAS threads.
+    """Let BLAS use one thread, so that results do not depend on how many the machine has.
 
     The limit holds for the whole process and overlapping ones restore each other's
     values, so only one thread at a time may be inside.
@@ -108,7 +108,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Looked up once: the search runs in a ctypes callback, where a Ctrl-C would be lost."""
+    """Find the BLAS libraries, once: the search runs in a ctypes callback, which loses a Ctrl-C."""
     import scipy.linalg  # noqa: F401  # brings a BLAS of its own
 
     return ThreadpoolController()

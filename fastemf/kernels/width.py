@@ -1,4 +1,4 @@
-"""The vector registers that kernels are written for, and what is cut to their measure."""
+"""The width of the vector registers compiled for, and the sizes that follow from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["PANEL", "PANEL_COLUMNS", "TILE_ROWS", "VECTOR_BYTES", "padded"]
 
 
 def _vector_bytes() -> int:
-    """Width of the vector registers compiled for; 32 also suits machines with narrower ones."""
+    """Find the width of the vector registers; 32 bytes also suit machines with narrower ones."""
     # Numba's cache knows what it was told to compile for, so this must follow it too.
     if config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
         return 64 if "+avx512f" in config.CPU_FEATURES else 32  # type: ignore[attr-defined]
@@ -26,7 +26,7 @@ def _vector_bytes() -> int:
 
 
 VECTOR_BYTES = _vector_bytes()
-# As many rows of a tile as leave its sums in the registers.
+# A tile has as many rows as leave its sums in the registers.
 TILE_ROWS = 8 if VECTOR_BYTES == 64 else 4
 PANEL = 4  # rows of a triangle that are factored together; their tiles are this wide:
 PANEL_COLUMNS = 4 if VECTOR_BYTES == 64 else 2
@@ -35,7 +35,7 @@ PANEL_COLUMNS = 4 if VECTOR_BYTES == 64 else 2
 def padded(factor: NDArray[Any]) -> NDArray[Any]:
     """Return the factor with zero columns up to whole vectors, as the kernels take it."""
     lanes = VECTOR_BYTES // factor.itemsize
-    # np.empty, not np.zeros: only the former asks for huge pages, and rows are fetched at random
+    # np.empty, not np.zeros: only the former asks for huge pages, and rows are fetched at random.
     wide = np.empty((factor.shape[0], -(-factor.shape[1] // lanes) * lanes), factor.dtype)
     wide[:, : factor.shape[1]] = factor
     wide[:, factor.shape[1] :] = 0

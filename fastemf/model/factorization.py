@@ -1,4 +1,4 @@
-"""The result of a fit: what can be asked of it, how well it fits, new rows, and a file."""
+"""`Factorization`, the result of a fit: predictions, questions, new rows, and its file."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Factorization:
     omega : float
         The expectile level fitted.
     mu : float
-        The data's ω-expectile with intercepts, else 0; plus the shift of a fit that
-        `fastemf.level_for_coverage` returned. In the data's unit.
+        The data's ω-expectile with intercepts, else 0, in the data's unit; plus the shift of a
+        fit that `fastemf.level_for_coverage` returned.
     row_intercepts, col_intercepts : (m,) and (n,) arrays, or None
         a and c, in the data's unit.
     reg : float
@@ -170,13 +170,13 @@ class Factorization:
         unknown: str = "error",
         clip: Any = None,
     ) -> NDArray[Any]:
-        """Fitted values of the cells (rows[i], cols[i]), in the data's unit.
+        """Predict the cells (rows[i], cols[i]), in the data's unit.
 
         Parameters
         ----------
         rows, cols
             Integer indices from 0, or labels where the fit has them, broadcast against each
-            other. Of a labelled fit also one table, with the columns it was fitted from.
+            other. A labelled fit also takes one table, with the columns it was fitted from.
         unseen
             What a cell in a never-observed row or column gets: ``"model"`` the
             model's value (mu plus the other side's intercept, or 0 without
@@ -184,8 +184,8 @@ class Factorization:
         unknown
             What labels that the fit does not have are: ``"error"``, or ``"nan"`` for NaN.
         clip
-            ``(low, high)``: values beyond are set to the bound, None leaves a side open.
-            ``clip=(0, None)`` for quantities that cannot be negative; the model can.
+            ``(low, high)``: values beyond are set to the bound, None leaves a side open. Use
+            ``clip=(0, None)`` for quantities that cannot be negative, as predictions can.
             NaN stays NaN.
 
         Returns
@@ -218,9 +218,9 @@ class Factorization:
         return np.asarray(np.clip(out, *bounds, out=out))
 
     def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
-        """Fitted values of whole rows (indices, or labels), as a (len(rows), n) array.
+        """Predict whole rows (indices, or labels), as a (len(rows), n) array.
 
-        `clip` as in `predict`.
+        `clip` is as in `predict`.
 
         Examples
         --------
@@ -238,9 +238,9 @@ class Factorization:
         return np.asarray(np.clip(block, *bounds, out=block))
 
     def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
-        """Every fitted value, as an (m, n) array; refused above `max_bytes` (1 GiB).
+        """Predict every cell, as an (m, n) array; one above `max_bytes` (1 GiB) is refused.
 
-        `clip` as in `predict`.
+        `clip` is as in `predict`.
 
         Examples
         --------
@@ -261,7 +261,7 @@ class Factorization:
         return np.asarray(np.clip(dense, *bounds, out=dense))
 
     def measure(self, A: Any, *, shape: tuple[int, int] | None = None) -> NDArray[Any]:
-        """Fitted measurements <A_i, M̂> by an operator, in any form `fastemf.sense` takes.
+        """Compute the fitted measurements <A_i, M̂>, `A` in any form `fastemf.sense` takes.
 
         Examples
         --------
@@ -282,10 +282,10 @@ class Factorization:
     # --- questions -------------------------------------------------------------------------
 
     def rank(self, row: Any, n: int, *, order: str, seen: Any = None, clip: Any = None) -> Ranking:
-        """The n best columns of a row, of several rows, or of all.
+        """Find the n best columns of a row, of several rows, or of all.
 
-        Values are those of `predict`, to the bit, and a row's ranking does not depend on
-        the rows it is asked with. Of equal values the smaller index comes first. Columns
+        Values are bitwise identical to those of `predict`, and a row's ranking does not depend
+        on the rows it is asked with. Of equal values the smaller index comes first. Columns
         without any observation are never listed: nothing is known of them but the
         fallback that `predict` gives. A row without any is ranked by the columns'
         intercepts; where the fit has none it gets no columns.
@@ -306,9 +306,9 @@ class Factorization:
             are (spend). There is no default: the wrong one lists the worst.
         seen
             Data whose observed entries are left out, in any form `fastemf.complete`
-            takes: the training data, for new columns only. Of a table with the columns that
-            the fit's labels came from, every line counts; labels that the fit does not have are
-            passed over. Read as a whole in each call, so ask for many rows at once.
+            takes: pass the training data to get new columns only. Of a table with the columns
+            that the fit's labels came from, every line counts; labels that the fit does not have
+            are ignored. It is read as a whole in each call, so ask for many rows at once.
         clip
             As in `predict`. It bounds the values listed, not their order: among columns
             at a bound the model's own values decide.
@@ -352,7 +352,7 @@ class Factorization:
         return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
 
     def similar_rows(self, row: Any, n: int) -> Similar:
-        """The n rows most like a row, by what the fit says of them.
+        """Find the n rows most like a row, by what the fit predicts for them.
 
         The distance of two rows is the root mean square difference of their predictions
         over all columns, intercepts included, in the data's unit. Factors are not
@@ -378,7 +378,7 @@ class Factorization:
         return self._similar(0, row, n)
 
     def similar_cols(self, col: Any, n: int) -> Similar:
-        """The n columns most like a column: `similar_rows` of the transpose.
+        """Find the n columns most like a column: `similar_rows` of the transpose.
 
         Examples
         --------
@@ -410,12 +410,12 @@ class Factorization:
         weights: Any = None,
         shape: Any = None,
     ) -> float:
-        """F on any data of the matrix's shape: expectile loss plus the fit's ridge terms.
+        """Compute F on data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
         On the data fitted this is the objective of the factors' record in ``history``. All
         parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
         columns that the fit's labels came from. A table and triplets are placed by those
-        labels, a matrix without labels is in the fit's order.
+        labels; a matrix without labels is in the fit's order.
 
         Examples
         --------
@@ -442,11 +442,11 @@ class Factorization:
         weights: Any = None,
         shape: Any = None,
     ) -> float:
-        """Level at which the fit really lies in `R`: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
+        """Compute the level at which the fit really lies in `R`: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
 
-        Equal to ``omega`` for the constant that is the data's ω-expectile; on
-        held-out data a measure of calibration. NaN where every residual is 0. Parameters
-        are as in `objective`.
+        For the constant that is the data's ω-expectile it equals ``omega``; on held-out data it
+        measures calibration. It is NaN where every residual is 0. Parameters are as in
+        `objective`.
 
         Examples
         --------
@@ -471,9 +471,9 @@ class Factorization:
         weights: Any = None,
         shape: Any = None,
     ) -> Summary:
-        """How well the fit describes each row (axis 0) or column (axis 1) of `R`.
+        """Summarise how well the fit describes each row (axis 0) or column (axis 1) of `R`.
 
-        Shows which rows a fit describes badly; on held-out data, which it predicts badly.
+        This shows which rows a fit describes badly; on held-out data, which it predicts badly.
         Other parameters are as in `objective`.
 
         Returns
@@ -510,7 +510,7 @@ class Factorization:
         shape: Any = None,
         n_jobs: int = -1,
     ) -> Factorization:
-        """Fit rows (axis 0) or columns (axis 1) that were not there, the other side held fixed.
+        """Fit new rows (axis 0) or columns (axis 1), with the other side held fixed.
 
         Each new row is solved exactly, by the code and at the ridge of the fit;
         folding in the training rows gives back X (to the accuracy of the fit, where
@@ -530,8 +530,8 @@ class Factorization:
         Returns
         -------
         Factorization
-            Of the new rows (columns), numbered from 0 or by their labels, and the same
-            other side.
+            A fit of the new rows (columns), which go by number from 0 or by their labels, and
+            the same other side.
 
         Examples
         --------

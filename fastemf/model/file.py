@@ -1,6 +1,6 @@
-"""The model file: one versioned ``.npz``, written atomically, read without pickle.
+"""The model file: one versioned ``.npz``, written atomically and read without pickle.
 
-A JSON header holds the scalars, NumPy arrays the rest. Reading checks every
+A JSON header holds the scalars, NumPy arrays hold the rest. Reading checks every
 key, type, shape and value, so that a damaged or foreign file is an error here
 and not a wrong prediction later.
 """
@@ -35,7 +35,7 @@ SCALARS = {
     "scale": float,
     "converged": bool,
 }
-# Arrays of rows and of columns.
+# Names of the arrays, each for rows and for columns.
 FACTORS = ("X", "Y")
 INTERCEPTS = ("row_intercepts", "col_intercepts")
 UNSEEN = ("unseen_rows", "unseen_cols")
@@ -53,7 +53,7 @@ class ModelFileError(ValueError):
 
 
 class Fitted(Protocol):
-    """What is written of a fit: its two axes, its history, and as attributes the `SCALARS`."""
+    """What is written of a fit: its two axes, its history, and the `SCALARS` as attributes."""
 
     @property
     def axes(self) -> tuple[Axis, Axis]:
@@ -65,7 +65,7 @@ class Fitted(Protocol):
 
 
 def write(path: str | os.PathLike[str], fit: Fitted) -> None:
-    """Write a fit; a reader sees the old file or the new one, never half of it."""
+    """Write a fit; a reader sees the old file or the new one, never a part of it."""
     _save(path, _packed(fit))
 
 
@@ -78,7 +78,7 @@ def write_levels(path: str | os.PathLike[str], fits: Sequence[Fitted]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any] | list[dict[str, Any]]:
-    """Read the fields of a fit, by the names that its constructor has, or those of several."""
+    """Read the fields of a fit, under the names that its constructor has, or those of several."""
     try:
         arrays = read_arrays(path)
         header, _ = _header(arrays)
@@ -94,7 +94,7 @@ def _save(path: str | os.PathLike[str], arrays: dict[str, Any]) -> None:
 
 def _header_array(header: dict[str, Any]) -> dict[str, Any]:
     header = {"format": "fastemf", "version": VERSION} | header
-    # As bytes, so that no string dtype is involved.
+    # It is written as bytes, so that no string dtype is involved.
     return {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
 
 
@@ -113,7 +113,7 @@ def _packed(fit: Fitted) -> dict[str, Any]:
 
 
 def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
-    """Read the header and the version it is of."""
+    """Read the header and its version."""
     if "header" not in arrays:
         raise DamagedFileError("it is an .npz file without a header")
     header = parse_json(arrays["header"].tobytes())
@@ -192,7 +192,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Axis:
-    """One side of a fit, of which the factors' shapes and types are checked already."""
+    """Read one side of a fit, of which the factors' shapes and types are checked already."""
     factor, unseen, intercepts = arrays[FACTORS[at]], arrays[UNSEEN[at]], arrays.get(INTERCEPTS[at])
     n = len(factor)
     if intercepts is not None:

@@ -1,4 +1,4 @@
-"""New rows or columns of a fit: solved by its own half-sweep, with the other side held fixed."""
+"""New rows or columns of a fit, solved by its own half-sweep with the other side held fixed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def folded_axis(
 
 
 def _new_labels(before: Axis, axis: int, observed: Observations) -> Labels | None:
-    """Labels of what was folded in: its own, or its numbers where it came without."""
+    """Return the labels of what was folded in: its own, or its numbers where it has none."""
     if before.labels is None:
         return None
     found = (observed.row_labels, observed.col_labels)[axis]

@@ -22,7 +22,7 @@ SAME_LEVEL = 1e-9  # 0.1 + 0.2 asks for 0.3
 class Levels:
     """Fits of one matrix at several expectile levels; what they predict never crosses.
 
-    Made by `fastemf.complete_levels`. The predictions of a cell are sorted across the levels
+    `fastemf.complete_levels` makes it. The predictions of a cell are sorted across the levels
     (monotone rearrangement: Chernozhukov, Fernández-Val and Galichon, Econometrica 2010).
     Sorting is never worse: expectiles rise with the level, so the sorted predictions are at
     least as close to the true ones, and whatever value is observed in the cell, its
@@ -63,7 +63,7 @@ class Levels:
         )
 
     def level(self, omega: float) -> Factorization:
-        """The fit of one level, as `fastemf.complete` would return it; it may cross the others.
+        """Return the fit of one level, a `Factorization`; alone it may cross the others.
 
         Examples
         --------
@@ -83,7 +83,7 @@ class Levels:
         unknown: str = "error",
         clip: Any = None,
     ) -> NDArray[Any]:
-        """Fitted values of the cells (rows[i], cols[i]) at every level, in the data's unit.
+        """Predict the cells (rows[i], cols[i]) at every level, in the data's unit.
 
         Parameters
         ----------
@@ -109,9 +109,9 @@ class Levels:
         return _sorted([fit.predict(rows, cols, **asked) for fit in self.fits])
 
     def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
-        """Fitted values of whole rows at every level, as a (len(rows), n, levels) array.
+        """Predict whole rows at every level, as a (len(rows), n, levels) array.
 
-        `clip` as in `Factorization.predict`.
+        `clip` is as in `Factorization.predict`.
 
         Examples
         --------
@@ -131,9 +131,9 @@ class Levels:
         upper: float | None = None,
         unseen: str = "model",
     ) -> NDArray[Any]:
-        """How far two levels of the cells (rows[i], cols[i]) lie apart, in the data's unit.
+        """Compute how far two levels of the cells (rows[i], cols[i]) lie apart, in the data's unit.
 
-        It tells cells whose values vary from those where they hardly do; it is no interval
+        This tells cells whose values vary from those where they hardly do; it is not an interval
         that holds a given share of them.
 
         Parameters
@@ -166,10 +166,10 @@ class Levels:
         return np.asarray(predicted[..., high] - predicted[..., low])
 
     def crossed(self, rows: Any, cols: Any = None) -> NDArray[np.bool_]:
-        """In which of the cells (rows[i], cols[i]) the fits cross when taken one by one.
+        """Tell in which of the cells (rows[i], cols[i]) the fits cross when taken one by one.
 
-        Where many do, little tells the levels apart: think of fewer of them, of a smaller k, or
-        of more data.
+        Where many do, the data hardly tell the levels apart: consider fewer levels, a smaller k,
+        or more data.
 
         Examples
         --------

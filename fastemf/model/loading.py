@@ -1,4 +1,4 @@
-"""`load`: whatever a model file holds."""
+"""`load`, which reads a model file, whether it holds one fit or several levels."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from fastemf.solver.axis import Axis
 
 __all__ = ["Axes", "as_product", "predict_cells", "predict_pairs", "predict_rows", "residuals"]
 
-PAIRS_PER_BLOCK = 1 << 14  # a fraction of a millisecond
+PAIRS_PER_BLOCK = 1 << 14  # less than a millisecond of work
 
 Axes = tuple[Axis, Axis]
 
@@ -48,14 +48,14 @@ def predict_rows(axes: Axes, mu: float, i: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def residuals(axes: Axes, mu: float, observed: Observations) -> NDArray[np.float64]:
-    """Observed minus predicted, in the order of the entries by row."""
+    """Compute observed minus predicted, in the order of the entries by row."""
     side = observed.by_row
     predicted = predict_cells(axes, mu, side.keys, side.indices)
     return side.values.astype(np.float64) - predicted.astype(np.float64)
 
 
 def as_product(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Two matrices whose product is M̂: of rank k, or k + 2 with intercepts."""
+    """Make two matrices whose product is M̂, of rank k, or k + 2 with intercepts."""
     X, Y = (axis.factor for axis in axes)
     if not axes[0].has_intercepts:
         return X, Y
@@ -92,7 +92,7 @@ def predict_pairs(
 
 
 def _offsets(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """What rows and columns add to the product: mu + a and c, or two empty arrays."""
+    """Return what rows and columns add to the product: mu + a and c, or two empty arrays."""
     rows, cols = axes
     dtype = rows.factor.dtype
     if rows.intercepts is None or cols.intercepts is None:

@@ -1,4 +1,4 @@
-"""The best columns of rows: predicted, left out where seen, picked, a block of rows at a time."""
+"""The best columns of rows, found a block of rows at a time, without those already seen."""
 
 from __future__ import annotations
 

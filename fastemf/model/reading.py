@@ -69,7 +69,7 @@ def _is_triplets(R: Any) -> bool:
 
 
 def _grown(sizes: tuple[int, int], new: int, indices: Any) -> tuple[int, int]:
-    """The shape of triplets of which one axis is new."""
+    """Find the shape of triplets of which one axis is new."""
     largest = np.max(check_indices(indices, ("rows", "cols")[new], None), initial=0)
     return (int(largest) + 1, sizes[1]) if new == 0 else (sizes[0], int(largest) + 1)
 
@@ -110,7 +110,7 @@ def read_seen(axes: Axes, seen: Any) -> Side | None:
             rows, cols = label_columns(axes, seen)
             seen = (rows, cols, np.ones(len(rows)))
         if axes[0].labels is not None and _is_triplets(seen):
-            # What the fit does not have is not listed anyway.
+            # Columns that the fit does not have are not listed anyway.
             i, j = axes[0].positions(seen[0], "rows"), axes[1].positions(seen[1], "cols")
             known = (i >= 0) & (j >= 0)
             if not known.any():
@@ -131,14 +131,14 @@ def _from_file(axes: Axes, seen: Any) -> Any:
 
 
 def _has_label_columns(axes: Axes, table: Any) -> bool:
-    """Whether a table has lines of labels; one of pandas may be a matrix."""
+    """Tell whether a table has lines of labels; one of pandas may be a matrix."""
     if axes[0].labels is None or not is_table(table):
         return False
     return not is_frame(table) or all(axis.name in table.columns for axis in axes)
 
 
 def _is_mask(R: Any) -> bool:
-    """Whether a dense matrix is of booleans."""
+    """Tell whether R is a dense matrix of booleans."""
     if is_frame(R):
         return all(getattr(dtype, "kind", "") == "b" for dtype in R.dtypes)
     return isinstance(R, np.ndarray) and not np.ma.isMaskedArray(R) and R.dtype.kind == "b"

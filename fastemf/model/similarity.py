@@ -27,9 +27,9 @@ def nearest(axes: Axes, axis: int, item: int, n: int) -> Similar:
     """Find the n items of an axis whose predictions differ least from those of one item.
 
     With u the items' factors and G = otherᵀ other / count, the mean square difference
-    of two items is (u − u')ᵀ G (u − u'). G = RᵀR by a QR decomposition of `other`, so it
-    is the squared length of R (u − u'): no products of large numbers that cancel, and
-    equal items have distance 0.
+    of two items is (u − u')ᵀ G (u − u'). With G = RᵀR, by a QR decomposition of `other`, it
+    is the squared length of R (u − u'): so no large numbers cancel, and equal items have
+    distance 0.
     """
     this, other, unseen = axes[axis].extended(), axes[1 - axis].factor, axes[axis].unseen
     if axes[axis].has_intercepts:

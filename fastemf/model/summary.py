@@ -1,4 +1,4 @@
-"""How well a fit describes each row or column: counts, residuals and levels, in one pass."""
+"""How well a fit describes each row or column: counts, residuals and levels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS_SHOWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """Per row (or column): how much data there are, and how well a fit describes them.
+    """How much data each row (or column) has, and how well a fit describes them.
 
     ``print(summary)`` shows those with the largest mean loss;
     ``pandas.DataFrame(summary.columns())`` is a table of all. Whatever needs data is NaN
@@ -57,7 +57,7 @@ class Summary:
     w_eff: NDArray[np.float64]
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """The arrays by name, as `pandas.DataFrame` and others take them.
+        """Return the arrays by name, as `pandas.DataFrame` and others take them.
 
         Examples
         --------
@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
 
 
 def summarise(axes: Axes, mu: float, omega: float, observed: Observations, axis: int) -> Summary:
-    """Sum over the entries of each row (axis 0) or column (axis 1), a part at a time."""
+    """Summarise the entries of each row (axis 0) or column (axis 1), a part at a time."""
     side = (observed.by_row, observed.by_col)[axis]
     groups = side.mass.size
     values, squares, losses, below, absolute = sums = np.zeros((5, groups))

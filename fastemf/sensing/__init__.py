@@ -1,1 +1,1 @@
-"""Linear measurements of a matrix: regression, restricted isometry, and the task."""
+"""Fits of linear measurements: the task, its start and regression, and restricted isometry."""

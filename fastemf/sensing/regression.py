@@ -2,7 +2,7 @@
 
 With the other factor fixed, measurement i is d_i · x, where x is the flattened
 factor (N = m·k or n·k unknowns) and d_i = vec(A_i Y) or vec(A_iᵀ X) a row of the design D.
-Minimise
+The half step minimises
 
     f(x) = Σ v_i w(r_i) r_i² + λ ‖x‖²,     r = b − D x,
 
@@ -38,11 +38,11 @@ __all__ = ["Design", "design_of", "gram_matrix", "overflow_error", "solve_regres
 DESIGN_BYTES = 1 << 28
 GRAM_BYTES = 1 << 28  # N = 5792 in float64
 BLOCK_BYTES = 1 << 25  # rows of D that are weighted or drawn at once
-PANEL = 256  # columns of the Gram matrix per task; fixed, so that threads do not change its bits
+PANEL = 256  # columns of the Gram matrix per task, fixed, so that sums do not depend on threads
 WORK_PER_THREAD = 1e8  # multiply-adds, a few milliseconds: less is not worth waking a thread for
 MAX_NEWTON = 60
 MAX_CG = 500
-CG_TOLERANCE = 1e-4  # of the preconditioned residual: each Newton step gains four digits
+CG_TOLERANCE = 1e-4  # on the preconditioned residual: each Newton step gains four digits
 
 Vector = NDArray[np.float64]
 
@@ -54,13 +54,13 @@ class Design(Protocol):
     dtype: np.dtype[Any]
 
     def times(self, x: Vector) -> Vector:
-        """D x."""
+        """Compute D x."""
 
     def adjoint(self, u: Vector) -> Vector:
-        """Dᵀ u."""
+        """Compute Dᵀ u."""
 
     def rows(self, which: NDArray[np.int64]) -> NDArray[Any]:
-        """Some rows of D, as a new array."""
+        """Return some rows of D, as a new array."""
 
 
 class _Held:
@@ -104,7 +104,7 @@ class _Streamed:
 
 
 def design_of(A: Operator, other: NDArray[Any], side: int, n_threads: int) -> Design:
-    """The design of one side given the other factor, held if it is small enough."""
+    """Make the design of one side given the other factor, held if it is small enough."""
     streamed = _Streamed(A, other, side, n_threads)
     p, size = streamed.shape
     if p * size * streamed.dtype.itemsize > DESIGN_BYTES:
@@ -122,7 +122,7 @@ def solve_regression(
     precondition: NDArray[np.float64],
     n_threads: int,
 ) -> HalfSweep:
-    """Minimise f from `start`, which the factor found is as flat as. Limit BLAS to one thread.
+    """Minimise f from `start`; the factor found is flat, as that is. Limit BLAS to one thread.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def solve_regression(
         raise overflow_error(design.dtype)
     g = design.adjoint(w * r) - ridge * x
     gradient = 2 * float(np.linalg.norm(g))
-    # Rounding of f, from what the residuals are differences of.
+    # The rounding of f follows the size of what the residuals are differences of.
     noise = 256 * eps**2 * (float(v @ b**2) + float(v @ (b - r) ** 2) + f)
     newton: _Gram | _Krylov
     if design.shape[1] ** 2 * design.dtype.itemsize <= GRAM_BYTES:
@@ -152,7 +152,7 @@ def solve_regression(
     for _ in range(MAX_NEWTON):
         p, kept = newton.direction(g)
         if isinstance(newton, _Gram) and kept == 0 and not projected:
-            # Not determined by the measurements: the answer of minimum norm. f stays what it was.
+            # The measurements do not determine x: take that of minimum norm. f stays what it was.
             projected = True
             x = newton.project(x)
             r, f, changed = _state(design, b, v, x, omega, ridge)
@@ -188,7 +188,7 @@ def solve_regression(
 
 
 def gram_matrix(design: Design, weights: Vector, n_threads: int) -> NDArray[Any]:
-    """Upper triangle of Dᵀ diag(weights) D, for weights >= 0, in blocks of measurements."""
+    """Form the upper triangle of Dᵀ diag(weights) D, weights >= 0, in blocks of measurements."""
     size = design.shape[1]
     gram = np.zeros((size, size), design.dtype)
     _add_products(gram, design, np.arange(weights.size), np.sqrt(weights), 1, n_threads)
@@ -257,7 +257,10 @@ class _Gram:
         self._factor()
 
     def direction(self, g: Vector) -> tuple[Vector, float]:
-        """Newton step, and the smallest share of its diagonal a pivot kept: 0 for singular."""
+        """Solve for the Newton step; also return the smallest share of its diagonal a pivot kept.
+
+        That share is 0 where H is singular.
+        """
         if self._cholesky is not None:
             right = g.astype(self._gram.dtype)
             p = scipy.linalg.cho_solve((self._cholesky, True), right, check_finite=False)
@@ -265,7 +268,7 @@ class _Gram:
         return self._vectors @ ((self._vectors.T @ g) / self._values), 0.0
 
     def project(self, x: Vector) -> Vector:
-        """What of x the measurements see."""
+        """Project x onto what the measurements see."""
         seen: Vector = self._vectors @ (self._vectors.T @ x)
         return seen
 
@@ -273,10 +276,10 @@ class _Gram:
         H = self._shifted()
         p, size = self._design.shape
         before = np.diagonal(H).astype(np.float64)
-        # Against the largest diagonal, so that a factor column at rounding level counts as none.
+        # The floor follows the largest diagonal: a factor column at rounding level counts as none.
         floor = 64 * size * float(np.finfo(H.dtype).eps) * float(before.max())
-        # Fewer measurements than unknowns: H is singular unless the ridge says otherwise, and
-        # rounding must not decide it.
+        # With fewer measurements than unknowns H is singular unless the ridge prevents it, and
+        # rounding must not decide that.
         short = p < size and self._ridge <= floor
         # H.T has Fortran's order, so that LAPACK copies nothing; its lower triangle is ours.
         L, failed = scipy.linalg.get_lapack_funcs("potrf", (H,))(H.T, lower=1, overwrite_a=1)
@@ -320,7 +323,7 @@ class _Krylov:
         self._w = after
 
     def direction(self, g: Vector) -> tuple[Vector, float]:
-        """Newton step to a relative accuracy of `CG_TOLERANCE`; nothing is known of pivots."""
+        """Approach the Newton step to a relative accuracy of `CG_TOLERANCE`, without pivots."""
         floor = 64 * g.size * float(np.finfo(self._design.dtype).eps)
         if self._gain == 0.0:  # H ≈ gain · I ⊗ Q + λ I, matched along g
             self._gain = 1.0
@@ -351,7 +354,7 @@ class _Krylov:
         return p, CG_TOLERANCE**2
 
     def _expected(self, x: Vector) -> float:
-        """What the preconditioner takes x · H x for."""
+        """Estimate x · H x by the preconditioner."""
         turned = x.reshape(-1, self._values.size) @ self._vectors
         return float(np.sum(turned**2 * (self._gain * self._values + self._ridge)))
 
@@ -362,7 +365,7 @@ class _Krylov:
 
 
 def overflow_error(dtype: np.dtype[Any]) -> FloatingPointError:
-    """What to raise where sums are not finite."""
+    """Make the error to raise where sums are not finite."""
     return FloatingPointError(
         f"the normal equations of a half step are not finite in {dtype}: the measurements or the "
         "factors are too large; rescale b, use float64, or raise reg"
@@ -376,7 +379,7 @@ def _objective(r: Vector, v: Vector, omega: float) -> float:
 def _state(
     design: Design, b: Vector, v: Vector, x: Vector, omega: float, ridge: float
 ) -> tuple[Vector, float, Vector]:
-    """Residuals, f and weights at x."""
+    """Compute residuals, f and weights at x."""
     r = b - design.times(x)
     return r, _objective(r, v, omega) + ridge * float(x @ x), v * sign_weights(r, omega)
 
@@ -384,7 +387,7 @@ def _state(
 def _line_search(
     r: Vector, s: Vector, v: Vector, omega: float, ridge_xp: float, ridge_pp: float
 ) -> float:
-    """The t > 0 that minimises Σ v w(r − t s) (r − t s)² + λ ‖x + t p‖².
+    """Find the t > 0 that minimises Σ v w(r − t s) (r − t s)² + λ ‖x + t p‖².
 
     Half the negative derivative is a − t h between the breakpoints t = r / s, and
     falls; crossing one changes a by Δw s r and h by Δw s².

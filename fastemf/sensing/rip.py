@@ -1,4 +1,4 @@
-"""The restricted isometry property: how far an operator is from it, and what it asks for."""
+"""Restricted isometry: how far an operator is from it, and how many measurements it takes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def rip_constant(
     random_state: Any = 0,
     n_jobs: int | None = -1,
 ) -> RipConstant:
-    """Lower bound for the restricted isometry constant δ of a rank.
+    """Bound the restricted isometry constant δ of a rank from below.
 
     δ is the smallest number with (1 − δ) ‖M‖² ≤ ‖A(M)‖² ≤ (1 + δ) ‖M‖² for all M of
     the rank. Finding it is hard; random M grossly understate it. Here the ratio is
@@ -65,7 +65,7 @@ def rip_constant(
     A, shape
         The operator, in any form `fastemf.sense` takes.
     rank
-        For recovery at rank k the theory asks about rank 2k.
+        The rank; for recovery at rank k the theory asks about 2k.
     restarts
         Random starts in each direction; the best counts.
     max_iter
@@ -120,7 +120,7 @@ def rip_constant(
 def _climb(
     A: Operator, Y: NDArray[np.float64], up: bool, max_iter: int, tol: float, n_threads: int
 ) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Alternate eigenproblems from Y: the ratio reached, and the factors that attain it."""
+    """Alternate eigenproblems from Y; return the ratio reached and the factors that attain it."""
     factors = [np.empty((A.shape[1], Y.shape[1])), Y]
     ratio = np.nan
     for _ in range(max_iter):
@@ -156,7 +156,7 @@ class MeasurementsNeeded(NamedTuple):
 def measurements_needed(
     m: int, n: int, k: int, omega: float = 0.5, *, constant: float = 1.0
 ) -> MeasurementsNeeded:
-    """How many Gaussian measurements recover an m × n matrix of rank k at level omega.
+    """Estimate how many Gaussian measurements recover an m × n matrix of rank k at level omega.
 
     The theory gives a growth, not a number: its constant is unknown and comes as a
     parameter. With w₊ and w₋ the larger and smaller of ω and 1 − ω, the paper's Theorem 1 asks

@@ -1,4 +1,4 @@
-"""`sense`: a low-rank ω-expectile fit to linear measurements of a matrix, in one call."""
+"""`sense`, which fits a low-rank matrix to linear measurements under the expectile loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fastemf.support.warn import warn
 
 __all__ = ["sense"]
 
-NO_NAMES = (None, None, None)  # of columns: measurements are no table
+NO_NAMES = (None, None, None)  # measurements are not a table with columns
 
 
 def sense(
@@ -67,7 +67,7 @@ def sense(
         scipy sparse matrix or `LinearOperator` of shape (p, m·n) whose rows are the
         A_i row by row, or anything with the methods of `fastemf.operators.Operator`.
     b
-        The p measured values. Computed in float32 where both A and b are, else in
+        The p measured values. The fit is computed in float32 where both A and b are, else in
         float64.
     omega
         Expectile level in (0, 1), as in `fastemf.complete`.
@@ -78,21 +78,22 @@ def sense(
     shape
         (m, n), for a sparse matrix or a `LinearOperator`.
     reg
-        Plain ridge λ. 0, the default, is the paper's problem.
+        Plain ridge λ; 0, the default, is the paper's problem.
     init
         ``"spectral"`` (SVD of Σ b_i A_i), ``"random"``, a pair (X, Y), or an earlier
         `Factorization`.
     tol, max_iter, momentum, anneal, orthogonalize
         As in `fastemf.complete`; ``orthogonalize`` needs ``reg=0``.
     random_state
-        Seed or numpy Generator for the start. Same seed, same bits, for any n_jobs.
+        Seed or numpy Generator for the start. The same seed gives bitwise identical results,
+        for any n_jobs.
     n_jobs, callback, progress, checkpoint, checkpoint_every, resume
         As in `fastemf.complete`.
 
     Returns
     -------
     Factorization
-        With ``reg_scaling="plain"`` and no intercepts: both are about the entries of
+        It has ``reg_scaling="plain"`` and no intercepts: both are about the entries of
         rows and columns, which a general map does not have. ``fit.measure(A)`` gives
         the fitted measurements.
 
@@ -115,7 +116,7 @@ def sense(
     `fastemf.measurements_needed` says how many measurements that takes, and how many
     suffice in practice. A half step solves m·k or n·k equations at once: by Cholesky's
     decomposition up to 5792 of them in float64 (256 MiB), beyond that by conjugate gradients,
-    to the same minimum. Of `fastemf.operators.Entries` this is `fastemf.complete` with
+    to the same minimum. With `fastemf.operators.Entries` this is `fastemf.complete` with
     a plain ridge, and nothing is proved.
 
     What `fastemf.complete` takes beside these is about entries: names of columns, counts of rows
@@ -202,13 +203,13 @@ class SensingEngine:
         self._n_threads = n_threads
 
     def gain(self, X: NDArray[Any], Y: NDArray[Any]) -> float:
-        """Σ v <A_i, X Yᵀ>² over ‖X Yᵀ‖²: 1 for an isometry."""
+        """Compute Σ v <A_i, X Yᵀ>² / ‖X Yᵀ‖², which is 1 for an isometry."""
         measured = self._measure(X, Y)
         size = float(np.sum((X.T @ X).astype(np.float64) * (Y.T @ Y)))
         return float(self.weights @ measured**2) / size if size > 0 else 1.0
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
-        """Best X (axis 0) or Y (axis 1) given the other factor."""
+        """Find the best X (axis 0) or Y (axis 1) given the other factor."""
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             wide = other.astype(np.float64)
             end = solve_regression(
@@ -228,7 +229,7 @@ class SensingEngine:
         )
 
     def evaluate(self, X: NDArray[Any], Y: NDArray[Any]) -> HalfSweep:
-        """Loss at (X, Y), moving nothing."""
+        """Compute the loss at (X, Y) without moving anything."""
         with np.errstate(over="ignore", invalid="ignore"):
             r = self.b - self._measure(X, Y)
             squares = self.weights * r**2
@@ -238,12 +239,12 @@ class SensingEngine:
         return HalfSweep(X, above, below, 0.0, 0, 0, 0)
 
     def penalty(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> float:
-        """λ (‖X‖² + ‖Y‖²)."""
+        """Compute λ (‖X‖² + ‖Y‖²)."""
         squares = (float(np.sum(np.square(factor, dtype=np.float64))) for factor in (X, Y))
         return ridge.factors * sum(squares)
 
     def digest(self) -> str:
-        """A fingerprint of the measurements; of the map, by what it measures of random factors."""
+        """Hash the measurements, and of the map what it measures of random factors."""
         _, m, n = self._A.shape
         rng = np.random.default_rng(0)
         measured = self._measure(rng.standard_normal((m, 1)), rng.standard_normal((n, 1)))

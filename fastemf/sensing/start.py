@@ -36,9 +36,8 @@ def measured_factors(
 ) -> Factors:
     """Find factors to start from, given linear measurements instead of entries.
 
-    `init` is as in `fastemf.solver.start.starting_factors`.
-    The spectral start is the top-k SVD of Σ v_i b_i A_i; it and the random one are
-    scaled so that their measurements fit b best.
+    `init` is as in `fastemf.solver.start.starting_factors`. The spectral start is the top-k SVD
+    of Σ v_i b_i A_i; it and the random one are scaled so that their measurements fit b best.
     """
     _, m, n = A.shape
     if isinstance(init, EarlierModel):

@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper, once: alternate, record, stop, call back.
+"""Algorithm 1 of the paper: the one loop that alternates, records, calls back and stops.
 
 It knows nothing of sparse or dense, of threads or machines: an `Engine` solves
 one side given the other and says what the loss is.
@@ -22,7 +22,7 @@ from fastemf.solver.settings import Settings
 
 __all__ = ["Alternation", "Engine", "Outcome", "Point", "State", "Sweep"]
 
-PLAIN_SWEEPS = 3  # before momentum has a direction worth following
+PLAIN_SWEEPS = 3  # until then momentum has no direction worth following
 
 
 class Engine(Protocol):
@@ -30,16 +30,16 @@ class Engine(Protocol):
 
     omega: float
     mass: float  # Σ v
-    rounding: float  # residuals of this root mean square are nothing but rounding
+    rounding: float  # residuals with a root mean square up to this are nothing but rounding
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
-        """Best rows (axis 0) or columns (axis 1) given the other factor."""
+        """Find the best rows (axis 0) or columns (axis 1) given the other factor."""
 
     def evaluate(self, X: NDArray[Any], Y: NDArray[Any]) -> HalfSweep:
-        """Loss at a pair of factors."""
+        """Compute the loss at a pair of factors."""
 
     def penalty(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> float:
-        """Ridge term of the objective."""
+        """Compute the ridge term of the objective."""
 
 
 class Outcome(NamedTuple):
@@ -69,15 +69,15 @@ class Point:
 class State:
     """All that the loop remembers from one sweep to the next, but for the ridge's schedule.
 
-    A loop that takes it up again goes on to the same bits.
+    A loop that goes on from it ends bitwise identical to one that was never interrupted.
     """
 
     point: Point
     previous: NDArray[Any]  # X before the last accepted sweep
-    accepted_since: int = 0  # the start or the last restart
-    remaining: float = 1.0  # F after over F before, in the last accepted sweep
+    accepted_since: int = 0  # sweeps accepted since the start or the last restart
+    remaining: float = 1.0  # F after / F before, of the last accepted sweep
     restarts: int = 0
-    best: Point | None = None  # by the loss of what is held out, if anything is
+    best: Point | None = None  # by the loss on what is held out, if anything is
     best_sweep: int = 0
     converged: bool = False
     history: list[SweepRecord] = field(default_factory=list)
@@ -92,8 +92,8 @@ class Sweep(NamedTuple):
     ridge: Ridge
     halves: tuple[HalfSweep, HalfSweep]  # of X and of Y
     end: Point
-    before: float  # F at the origin and
-    penalty: float  # the ridge's part of F at the end, all at one ridge
+    before: float  # F at the origin
+    penalty: float  # the ridge's part of F at the end, at the same ridge
 
     @property
     def after(self) -> float:
@@ -107,7 +107,7 @@ class Sweep(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        """A plain sweep cannot raise F. An extrapolated one that did is undone."""
+        """Whether to keep the sweep: one that is extrapolated may raise F and is then undone."""
         return self.beta == 0 or self.after <= self.before
 
 
@@ -138,7 +138,7 @@ class Alternation:
 
         1. Extrapolate X along its last change (momentum; β = 0 for a plain sweep).
         2. Y ← argmin F(X, ·), then X ← argmin F(·, Y), at one ridge.
-        3. Record the sweep. One that raised F, which only an extrapolated one can, is undone.
+        3. Record the sweep. Undo it if it raised F, which only an extrapolated one can.
         4. Let the ridge move; stop when it has come to rest and F has converged, or when what
            is held out has not been fitted better for too long.
         """
@@ -180,7 +180,7 @@ class Alternation:
         return Sweep(began, origin, beta, ridge, (half_X, half_Y), end, before, penalty)
 
     def _momentum(self, state: State) -> float:
-        """Choose β: Nesterov's, but no more than suits the rate.
+        """Choose β: Nesterov's, but no more than the rate of convergence.
 
         Momentum β contracts F by β at best, so where F falls faster than that by itself, β
         would only slow it.
@@ -191,7 +191,7 @@ class Alternation:
         return min((since - 1) / (since + 2), state.remaining)
 
     def _judged(self, sweep: Sweep) -> Sweep:
-        """Evaluate what an accepted sweep led to on what is held out, per summed weight."""
+        """Evaluate an accepted sweep's end on what is held out, per summed weight."""
         judge = self.held_out
         if judge is None or not sweep.accepted:
             return sweep
@@ -225,18 +225,18 @@ class Alternation:
         return record
 
     def _accept(self, state: State, sweep: Sweep) -> None:
-        """Go on from where the sweep led, and say whether that is the end."""
+        """Go on from where the sweep led, and decide whether the loop has converged."""
         state.previous, state.point = sweep.origin.X, sweep.end
         state.accepted_since += 1
         state.remaining = max(0.0, 1.0 - sweep.decrease)
         settled = self.schedule.settled
         self.schedule.advance(sweep.end.rms)
-        # Residuals that are rounding only would go up and down for ever.
+        # Residuals that are nothing but rounding would go up and down for ever.
         small = sweep.decrease <= self.settings.tol or sweep.end.rms <= self.engine.rounding
         state.converged = settled and small
 
     def _look_for_the_best(self, state: State) -> None:
-        """Remember the iterate that fits what is held out best; end when none comes any more."""
+        """Remember the iterate that fits what is held out best; end when none has been better."""
         if self.held_out is None:
             return
         sweep = len(state.history)

@@ -1,4 +1,4 @@
-"""`Axis`: one side of a low-rank model, its rows or its columns."""
+"""`Axis`, one side of a low-rank model: its rows or its columns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A block of rows solved: the unit of work of every engine, a pure function of its arguments.
+"""The solve of a block of rows, which is the unit of work of every engine.
 
-A row's solution depends on nothing but its own observations, the other factor and where it
-starts, so blocks may be cut anywhere, solved anywhere and in any order, and solved again.
+It is a pure function of its arguments. A row's solution depends on nothing but its own
+observations, the other factor and where it starts, so blocks may be cut anywhere, solved
+anywhere and in any order, and solved again.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from fastemf.observations.source import Side
 
 __all__ = ["RowProblem", "Solved", "solve_block"]
 
-BLOCKS_PER_THREAD = 8  # the loop over blocks is scheduled statically: several even out what is left
-WORK_PER_LAUNCH = 4e9  # multiply-adds per thread, about a second: how soon Ctrl-C is heard
+BLOCKS_PER_THREAD = 8  # blocks are scheduled statically: several per thread even out the work
+WORK_PER_LAUNCH = 4e9  # multiply-adds per thread, about a second, after which Ctrl-C is heard
 
 
 class RowProblem(NamedTuple):
@@ -42,7 +43,7 @@ class Solved(NamedTuple):
 
     @classmethod
     def empty(cls, n_rows: int, q: int, dtype: np.dtype[Any]) -> Solved:
-        """Room for the rows of all blocks."""
+        """Make room for the rows of all blocks."""
         return cls(
             np.empty((n_rows, q), dtype),
             np.zeros((n_rows, kernels.N_STATS)),
@@ -74,9 +75,9 @@ def solve_block(
         subtracted from the values first, both by index on the other side; `offset` may be
         empty.
     start
-        (rows, q) where Newton starts, or where F is evaluated.
+        (rows, q): where Newton's method starts, or where F is evaluated.
     ridge
-        Of each row.
+        The ridge of each row.
     problem
         What the rows have in common.
     n_threads

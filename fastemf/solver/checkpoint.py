@@ -1,8 +1,8 @@
-"""Checkpoints: the state of a fit on disk, from which it goes on to the same bits.
+"""Checkpoints: the state of a fit on disk, from which it goes on as if never interrupted.
 
-One ``.npz`` file, written atomically and read without pickle, as the model file is. It holds
-everything that decides the rest of the fit, and a fingerprint of the data and settings, which
-must be those of the fit that takes it up.
+A checkpoint is one ``.npz`` file, written atomically and read without pickle, as the model file
+is. It holds everything that decides the rest of the fit, so that the result is bitwise identical,
+and a fingerprint of the data and settings, which must be those of the fit that resumes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WHAT = "a checkpoint"  # in messages
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be taken up: damaged, or of another fit."""
+    """A checkpoint that cannot be resumed: it is damaged, or of another fit."""
 
 
 def check_begin(path: str | os.PathLike[str], resume: bool) -> None:
@@ -53,9 +53,9 @@ class Checkpoint:
     every
         Sweeps between two writings; the last sweep is always written.
     resume
-        Whether a file that is there is taken up; else it is an error.
+        Whether to go on from a file that is there; else such a file is an error.
     fingerprint
-        Of data and settings, by name.
+        What says which data and settings these are, by name.
     """
 
     path: str | os.PathLike[str]
@@ -64,7 +64,7 @@ class Checkpoint:
     fingerprint: dict[str, Any]
 
     def resumed(self, schedule: RidgeSchedule) -> State | None:
-        """The state in the file, with `schedule` where it was; None where there is no file."""
+        """Read the state, and put `schedule` where it was; None where there is no file."""
         check_begin(self.path, self.resume)  # now, not after the first sweeps
         if not Path(self.path).exists():
             return None
@@ -128,7 +128,7 @@ def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     for name, point in (("point", state.point), ("best", state.best)):
         if point is not None and not (name == "best" and header["at_best"]):
             arrays |= {f"{name}_X": point.X, f"{name}_Y": point.Y}
-            # JSON writes floats so that the same bits are read, NaN too.
+            # Floats read back from JSON are bitwise identical, NaN included.
             header[name] = [*point.ridge, point.loss, point.rms, point.validation_loss]
     arrays["history"] = history_table(state.history)
     return header, arrays
@@ -142,7 +142,7 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 
 def _unpacked(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
-    """Put the state together again, of a file that nothing is taken for granted of."""
+    """Rebuild the state from a file, of which nothing is taken for granted."""
     scalars = {name: _field(header, name, kind) for name, kind in SCALARS.items()}
     at_best = _field(header, "at_best", bool)
     point = _point("point", header, arrays)

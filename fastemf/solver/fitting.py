@@ -1,4 +1,4 @@
-"""The loop of a fit as its user sees it: a callback, a bar, a word if it did not converge."""
+"""The loop of a fit with what its user sees: callback, progress bar, checkpoint and warning."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def alternate(
 ) -> Outcome:
     """Run the alternation from `start()`, or from where a checkpoint says it was.
 
-    `data()` says by digests which data these are, for a checkpoint. Warns where the sweeps
+    `data()` returns digests of the data, for a checkpoint. A warning says where the sweeps
     allowed were too few.
     """
     checkpoint = state = None

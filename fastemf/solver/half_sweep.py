@@ -1,4 +1,4 @@
-"""One half-sweep on this machine: blocks → solve → join → error."""
+"""Half-sweeps: every row of one side solved, block by block, and joined to one outcome."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def half_sweep(
     n_threads: int,
     name: str = "row",
 ) -> HalfSweep:
-    """Solve every row of one side, block after block: a pure function of its arguments.
+    """Solve every row of one side, block after block; this is a pure function of its arguments.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def half_sweep(
 
 
 def outcome_of(solved: Solved, name: str) -> HalfSweep:
-    """The outcome for all rows of a side; raises where the equations of one were not finite."""
+    """Sum up the outcome of all rows of a side; raise where the equations of one are not finite."""
     broken = np.flatnonzero(solved.status == kernels.NOT_FINITE)
     if broken.size:
         raise FloatingPointError(
@@ -121,7 +121,7 @@ class CompletionEngine:
         self.size = observations.rms()
         self.rounding = 16 * float(np.finfo(observations.dtype).eps) * self.size
         self.spread = observations.rms(mu) if mu else self.size  # around mu
-        if self.spread <= self.rounding:  # constant data have none: their size must do
+        if self.spread <= self.rounding:  # constant data have no spread: their size must do
             self.spread = self.size
         # The constant column beside the factors is as large as their entries should be (to a
         # power of two, so that nothing is rounded): then the minimum norm of a singular row
@@ -131,15 +131,15 @@ class CompletionEngine:
         self._unit = observations.dtype.type(2.0**exponent)
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
-        """Best `this` (rows for axis 0, columns for axis 1) given `other`."""
+        """Find the best `this` (rows for axis 0, columns for axis 1) given `other`."""
         return self._half(axis, this, other, ridge, solve=True)
 
     def evaluate(self, X: NDArray[Any], Y: NDArray[Any]) -> HalfSweep:
-        """Loss and gradient at (X, Y), moving nothing."""
+        """Compute loss and gradient at (X, Y) without moving anything."""
         return self._half(0, X, Y, Ridge(0.0, 0.0), solve=False)
 
     def penalty(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> float:
-        """λ (Σ n‖x‖² + Σ n‖y‖²) + λ₀ (Σ a² + Σ c²)."""
+        """Compute λ (Σ n‖x‖² + Σ n‖y‖²) + λ₀ (Σ a² + Σ c²)."""
         total = 0.0
         for factor, scale in zip((X, Y), self._scales, strict=True):
             k = factor.shape[1] - (self._mu is not None)
@@ -147,7 +147,7 @@ class CompletionEngine:
                 (factor[:, :k], ridge.factors * scale),
                 (factor[:, k:], np.full_like(scale, ridge.intercepts)),
             ):
-                # Row by row in float64: no copy of the factor.
+                # This goes row by row in float64 without a copy of the factor.
                 total += float(np.sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) * weight))
         return total
 

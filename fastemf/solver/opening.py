@@ -1,4 +1,4 @@
-"""The data of a fit, opened: in memory, in a store, or with the workers of a cluster."""
+"""The opening of a fit's data, which are in memory, in a store, or with a cluster's workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_source(
     client: Any,
     n_jobs: int | None,
 ) -> AbstractContextManager[Source]:
-    """Open the observations for the time of a ``with``: a cluster lets go of them at its end."""
+    """Open the observations for a ``with`` statement, at whose end a cluster releases them."""
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
     if client is not None:
@@ -68,7 +68,7 @@ class Data:
 
     @cached_property
     def digests(self) -> list[str]:
-        """Fingerprints of both, which take a pass over the data."""
+        """Fingerprints of both, which cost a pass over the data."""
         return [part.digest() for part in (self.fitted, self.held_out) if part is not None]
 
 

@@ -1,4 +1,4 @@
-"""Progress bars: of a fit, as a callback around the user's own, and of many fits."""
+"""Progress bars: one for the sweeps of a fit, around the user's callback, and one for many fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["counting", "reporting"]
 def reporting(
     callback: Callable[[SweepRecord], Any] | None, max_iter: int, progress: bool
 ) -> Iterator[Callable[[SweepRecord], Any]]:
-    """A callback that also moves a bar on standard error, if one is wanted."""
+    """Make a callback that also moves a bar on standard error, if one is wanted."""
 
     def silent(record: SweepRecord) -> Any:
         return callback(record) if callback is not None else None
@@ -38,7 +38,7 @@ def reporting(
 
 @contextmanager
 def counting(total: int, unit: str, progress: bool) -> Iterator[Callable[[], Any]]:
-    """A function to call once for each of `total` steps; it moves a bar, if one is wanted."""
+    """Make a function to call once per step of `total`; it moves a bar, if one is wanted."""
     if not progress:
         yield lambda: None
         return

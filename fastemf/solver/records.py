@@ -1,4 +1,4 @@
-"""What a fit writes down: the ridge in force, a half-sweep's outcome, one record per sweep."""
+"""Records of a fit: the ridge in force, a half-sweep's outcome, and one record per sweep."""
 
 from __future__ import annotations
 
@@ -95,14 +95,14 @@ MAY_BE_NAN = ("validation_loss",)
 
 
 def history_table(history: Sequence[SweepRecord]) -> NDArray[np.float64]:
-    """Records as a table for a file, a row each."""
+    """Convert records to a table for a file, a row each."""
     return np.array([astuple(record) for record in history], np.float64).reshape(-1, len(FIELDS))
 
 
 def history_of(table: NDArray[Any], names: Sequence[str]) -> tuple[SweepRecord, ...]:
-    """Make records of the columns of a table; fields that it lacks have their defaults.
+    """Make records from the columns of a table; fields that it lacks get their defaults.
 
-    A table that is no history raises ValueError.
+    A table that is not a history raises ValueError.
     """
     if table.dtype != np.float64 or table.shape[1:] != (len(names),):
         raise ValueError("history must have its columns")

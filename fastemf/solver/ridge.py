@@ -1,7 +1,7 @@
-"""How the ridge is chosen and how it moves during a fit.
+"""Schedules of the ridge: how it is chosen and how it moves during a fit.
 
 All three schedules answer the same questions: which `ridge` is in force, and
-is it `settled` (may the fit stop)? `begin` sees the start, `advance` every
+is it `settled`, so that the fit may stop? `begin` sees the start, `advance` every
 accepted sweep.
 """
 
@@ -30,14 +30,14 @@ class RidgeSchedule(Protocol):
         """Choose the next ridge from an accepted sweep's residuals."""
 
     def memory(self) -> list[float]:
-        """What decides the ridges to come, beyond the settings."""
+        """Return what decides the ridges to come, beyond the settings."""
 
     def recall(self, memory: list[float]) -> None:
-        """Be where another schedule of these settings was."""
+        """Go to where another schedule of these settings was, given its memory."""
 
 
 def asymmetry(omega: float) -> float:
-    """4 ω (1 − ω): keeps one ridge right for all levels (a weight is about half of it)."""
+    """Compute 4 ω (1 − ω), which makes one ridge right for all levels (weights are about half)."""
     return 4 * omega * (1 - omega)
 
 
@@ -50,17 +50,17 @@ class FixedRidge:
         self.ridge = Ridge(reg, asymmetry(omega) if reg > 0 else 0.0)
 
     def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
-        """Nothing depends on the start."""
+        """Do nothing: the ridge does not depend on the start."""
 
     def advance(self, rms: float) -> None:
-        """Nothing moves."""
+        """Do nothing: the ridge does not move."""
 
     def memory(self) -> list[float]:
-        """Nothing is remembered."""
+        """Return nothing: the settings decide all."""
         return []
 
     def recall(self, memory: list[float]) -> None:
-        """Nothing is remembered."""
+        """Do nothing: there is nothing to remember."""
 
 
 class AnnealedRidge:
@@ -95,11 +95,11 @@ class AnnealedRidge:
         self._set()
 
     def memory(self) -> list[float]:
-        """The factors' size at the start, and the sweeps since."""
+        """Return the factors' size at the start, and the sweeps since."""
         return [self._unit, float(self._sweeps)]
 
     def recall(self, memory: list[float]) -> None:
-        """Be at the same stage."""
+        """Go to the same stage."""
         self._unit, self._sweeps = memory[0], int(memory[1])
         self._set()
 
@@ -111,7 +111,7 @@ class AnnealedRidge:
 
 
 class NoiseRidge:
-    """λ = c · RMS(r) / sqrt(1 − min(dof/p, 0.9)) · 4ω(1 − ω): as large as the noise.
+    """A ridge as large as the noise: λ = c · RMS(r) / sqrt(1 − min(dof/p, 0.9)) · 4ω(1 − ω).
 
     The residuals, corrected for the degrees of freedom the fit has spent, say
     how noisy the data are; noiseless data drive λ to 0 and are recovered exactly.
@@ -119,8 +119,8 @@ class NoiseRidge:
     residuals are small against the data.
     """
 
-    FROZEN_BELOW = 0.01  # relative change of λ after a sweep
-    SMALL = 0.1  # residuals over the data's spread
+    FROZEN_BELOW = 0.01  # λ is frozen once a sweep changes it by less, relatively
+    SMALL = 0.1  # residuals below this share of the data's spread lower the intercepts' ridge
 
     def __init__(
         self,
@@ -141,8 +141,8 @@ class NoiseRidge:
         self.settled = False
 
     def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
-        """A rescaled spectral start may overshoot the data themselves."""
-        self._set(min(rms, self._spread))
+        """Follow the start's residuals, up to the data's spread."""
+        self._set(min(rms, self._spread))  # a rescaled spectral start may overshoot the data
 
     def advance(self, rms: float) -> None:
         """Follow the residuals until they hardly move, then freeze."""
@@ -154,11 +154,11 @@ class NoiseRidge:
         self.settled = moved <= self.FROZEN_BELOW * before or rms <= self._rounding
 
     def memory(self) -> list[float]:
-        """The ridge, and whether it is frozen."""
+        """Return the ridge, and whether it is frozen."""
         return [*self.ridge, float(self.settled)]
 
     def recall(self, memory: list[float]) -> None:
-        """Follow on from the same ridge."""
+        """Go on from the same ridge."""
         self.ridge, self.settled = Ridge(memory[0], memory[1]), bool(memory[2])
 
     def _set(self, rms: float) -> None:

@@ -1,7 +1,8 @@
-"""The settings of a fit: checked once, and then passed on as they are.
+"""The settings of a fit, which are checked once and then passed on as they are.
 
-What depends on what is known here and nowhere else: what `orthogonalize` turns off, which solver
-serves, which ridge is followed, what two fits must share for one to go on where the other was.
+How they depend on each other is known here and nowhere else: what `orthogonalize` turns off,
+which solver is used, which schedule the ridge follows, and what two fits must have in common for
+one to go on where the other was.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from fastemf.support.validation import (
 
 __all__ = ["Settings"]
 
-# From this rank on conjugate gradients reach an objective sooner, with that many steps a row:
-# at k = 64 in 0.6 of the time, at 32 they hardly do (bench/README.md).
+# From this rank on conjugate gradients, with this many steps per row, reach an objective sooner
+# than exact solves: at k = 64 in 0.6 of the time, while at 32 they hardly do (bench/README.md).
 CG_RANK = 64
 CG_STEPS = 3
 
-PATIENCE = 10  # sweeps: a restart of the momentum costs a few
+PATIENCE = 10  # sweeps, of which a restart of the momentum costs a few
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Settings:
-    """All that a fit is told beside its data, under the names of `fastemf.complete`.
+    """All that a fit is told besides its data, under the names of `fastemf.complete`.
 
     They are checked on creation, and so also by `dataclasses.replace`. What needs the data is
-    checked where these are known: that `k` is not above the shape, `init` and `validation`.
+    checked where these are known: `init`, `validation`, and that `k` is not above the shape.
 
-    `omegas` are levels that are fitted one from the other, of which this fit is one.
+    `omegas` are levels that are fitted one after the other, of which this fit is one.
     """
 
     omega: float
@@ -139,7 +140,7 @@ class Settings:
         return self.reg == 0 and self.anneal
 
     def generator(self) -> np.random.Generator:
-        """Make the generator of a fit: of a seed a new one each time, else the one given."""
+        """Make the generator of a fit: a new one each time from a seed, else the one given."""
         return check_rng(self.random_state)
 
     def numbered_ridge(self, count: float) -> RidgeSchedule:
@@ -149,7 +150,7 @@ class Settings:
         return FixedRidge(float(self.reg), self.omega)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What fits must share, by name, for one to go on where another was: see `Checkpoint`."""
+        """Gather what fits must have in common for one to resume another: see `Checkpoint`."""
         same = (
             "omega", "k", "reg", "reg_scaling", "intercepts", "tol", "momentum", "anneal",
             "orthogonalize", "solver",

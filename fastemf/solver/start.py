@@ -1,4 +1,4 @@
-"""Where a fit starts. All randomness of a fit is here, drawn from one generator."""
+"""The factors that a fit starts from. They are all that is random, but for what is held out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 OVERSAMPLING = 10
-POWER_ITERATIONS = 1  # more change the start but not the fit: after 15 sweeps F agrees to 6 digits
+POWER_ITERATIONS = 1  # more change the start but not the fit: see `_spectral_start`
 INTERCEPT_SWEEPS = 5
 
 Factors = tuple[NDArray[Any], NDArray[Any]]
@@ -94,7 +94,7 @@ def given_factors(
 
 
 def unknown_init(init: Any) -> ValueError:
-    """Make the error for what cannot be started from."""
+    """Make the error for an `init` that cannot be started from."""
     return ValueError(
         f'init must be "spectral", "random", a pair (X, Y) or a Factorization, got {init!r}'
     )
@@ -116,7 +116,7 @@ def grown_factors(
     parts: list[NDArray[np.float64]] = []
     columns: list[NDArray[np.float64]] = []
     for axis, (known, size) in enumerate(zip(earlier.axes, shape, strict=True)):
-        # Where each row of the data was in the model, and is in the data.
+        # Rows that both have: their places in the model, and in the data.
         theirs, ours = _matched(earlier.axes, axis, labels[axis], shape)
         column = np.zeros((size, 1))
         if known.intercepts is not None:
@@ -136,7 +136,7 @@ def grown_factors(
 def _matched(
     axes: tuple[Axis, Axis], axis: int, labels: Labels | None, shape: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the rows that model and data share: by label where both have them, else by index."""
+    """Find the rows that both model and data have: by label where both have some, else by index."""
     known = axes[axis]
     if known.labels is None or labels is None:
         if known.size > shape[axis]:
@@ -157,14 +157,13 @@ def _spectral_start(
     n_threads: int,
     intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
 ) -> Factors:
-    """Balanced factors of the top-k SVD of the zero-filled matrix, rescaled by mn/p.
+    """Make balanced factors of the top-k SVD of the zero-filled matrix, rescaled by mn/p.
 
-    With `intercepts` (row and column offsets) of what those leave of the
-    observations. A randomised range finder with one power iteration, in the
-    data's precision: the alternation repairs the last digits, and its sparse
-    products run on all threads, while ARPACK's are serial and many. On 4.5M
-    entries after 15 sweeps F agreed to six digits for 1, 2, 4 and 7 power
-    iterations and for svds.
+    With `intercepts` (row and column offsets) the matrix is what those leave of the
+    observations. The SVD is a randomised range finder with one power iteration, in the data's
+    precision: the alternation repairs the last digits, and the sparse products run on all
+    threads, while ARPACK's are serial and many. On 4.5M entries after 15 sweeps F agreed to six
+    digits for 1, 2, 4 and 7 power iterations and for svds.
     """
     m, n = observations.shape
     forward = _product(observations.by_row, intercepts, n_threads)
@@ -218,10 +217,10 @@ def balanced_factors(
 
 
 def _thin_svd(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[Any]]:
-    """U, d, V of a tall Z ≈ U diag(d) Vᵀ, through the eigenvectors of ZᵀZ.
+    """Compute U, d, V of a tall Z ≈ U diag(d) Vᵀ, through the eigenvectors of ZᵀZ.
 
-    Matrix products only, a fraction of a QR's time. Singular values below the
-    square root of rounding are lost that way, and left out.
+    This takes matrix products only, and much less time than a QR decomposition. Singular values
+    below the square root of rounding are lost that way, and left out.
     """
     gram = np.zeros((Z.shape[1], Z.shape[1]))
     for first in range(0, Z.shape[0], 1 << 14):  # in float64, but never all of it
@@ -239,13 +238,13 @@ def _thin_svd(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], NDArr
 
 
 def _random_start(shape: tuple[int, int], k: int, rms: float, rng: np.random.Generator) -> Factors:
-    """Normal factors whose product has about the data's root mean square."""
+    """Draw normal factors whose product has about the data's root mean square."""
     size = np.sqrt(rms / np.sqrt(k))
     return size * rng.standard_normal((shape[0], k)), size * rng.standard_normal((shape[1], k))
 
 
 def _intercept_start(engine: CompletionEngine, observations: Source, ridge: Ridge) -> Factors:
-    """Row and column intercepts fitted without factors, as (m, 1) and (n, 1)."""
+    """Fit row and column intercepts without factors, as (m, 1) and (n, 1)."""
     m, n = observations.shape
     rows = np.zeros((m, 1), observations.dtype)
     cols = np.zeros((n, 1), observations.dtype)
@@ -260,9 +259,9 @@ def _product(
     intercepts: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
     n_threads: int,
 ) -> Product:
-    """Products with the zero-filled matrix of what `intercepts` leave, times the weights."""
+    """Make the product with the zero-filled matrix of what `intercepts` leave, times weights."""
     this, others = (np.empty(0), np.empty(0)) if intercepts is None else intercepts
-    # In memory it is worth keeping; from disk it would be what memory is short of.
+    # In memory these values are worth keeping; data on disk are there because memory is short.
     kept = _values_left(side, others, this) if isinstance(side, Side) else None
 
     def times(dense: NDArray[Any]) -> NDArray[Any]:
@@ -274,7 +273,7 @@ def _product(
             if whole is None:
                 if rows.stop == n_rows:
                     return np.asarray(out)
-                # As wide as a block's: the dense algebra after it sees the same strides.
+                # It is padded as a block is, so that dense algebra sees the same strides.
                 whole = padded(np.empty((n_rows, width), dense.dtype))[:, :width]
             whole[rows] = out
         assert whole is not None  # a matrix has at least one row
@@ -292,7 +291,7 @@ def _times_block(
     kept: NDArray[Any] | None,
     n_threads: int,
 ) -> NDArray[Any]:
-    """A block's rows of the product."""
+    """Compute a block's rows of the product."""
     values = _values_left(block, others, this) if kept is None else kept
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
     runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
@@ -304,7 +303,7 @@ def _times_block(
 def _values_left(
     block: Side, others: NDArray[np.float64], this: NDArray[np.float64]
 ) -> NDArray[Any]:
-    """What intercepts, the other side's and the block's, leave of its values, times the weights."""
+    """Compute what intercepts leave of a block's values, times the weights."""
     if not (others.size or block.weights.size):
         return block.values
     left = block.values.copy()

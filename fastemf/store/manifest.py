@@ -164,7 +164,7 @@ def _is_shape(value: Any) -> bool:
 
 
 def _is_about_labels(value: Any) -> bool:
-    """Whether it is what `fastemf.inputs.label_arrays` says of rows and of columns, or nothing."""
+    """Tell whether it is what `fastemf.inputs.label_arrays` says of both sides, or nothing."""
     if not isinstance(value, list) or len(value) not in (0, 2):
         return False
     return all(isinstance(about, dict) and {"kind", "name"} == set(about) for about in value)

@@ -1,4 +1,4 @@
-"""Operations on whole vectors, compiled, or in Python where Numba is told not to compile."""
+"""Operations on whole vectors: compiled ones, or their Python meaning where the JIT is off."""
 
 # mypy: disable-error-code="assignment"
 

@@ -11,7 +11,7 @@ __all__ = ["Vectors"]
 
 
 class Vectors:
-    """Emit instructions on whole vectors of one element type."""
+    """An emitter of instructions on whole vectors of one element type."""
 
     FUSE = ("contract", "reassoc")  # multiply and add in one instruction; sum lanes in any order
     INDEX, LANE = ir.IntType(64), ir.IntType(32)
@@ -27,7 +27,7 @@ class Vectors:
         self.zero_64 = ir.Constant(ir.VectorType(double, self.lanes), [double(0.0)] * self.lanes)
 
     def pointer(self, kind, array, row, column):
-        """Address of an element; one-dimensional arrays are a single row."""
+        """Address an element; a one-dimensional array is a single row."""
         view = self.context.make_array(kind)(self.context, self.builder, array)
         if kind.ndim == 2:
             stride = cgutils.unpack_tuple(self.builder, view.strides)[0]
@@ -45,13 +45,13 @@ class Vectors:
         return self.builder.bitcast(pointer, self.type.as_pointer())
 
     def load(self, pointer, number=0):
-        """Load the vector that is `number` vectors behind a pointer."""
+        """Load the vector that begins `number` vectors after a pointer."""
         loaded = self.builder.load(self._at(pointer, number))
         loaded.align = self.itemsize
         return loaded
 
     def store(self, value, pointer, number=0):
-        """Store a vector there."""
+        """Store a vector where `load` would read it."""
         self.builder.store(value, self._at(pointer, number)).align = self.itemsize
 
     def splat(self, scalar):
@@ -67,14 +67,14 @@ class Vectors:
         return self.builder.fadd(product, c, flags=self.FUSE)
 
     def index(self, kind, indices, place, end):
-        """Element `place` of an integer array, or element `end` if that comes first."""
+        """Load element `place` of an integer array, or element `end` if that comes first."""
         builder = self.builder
         place = builder.select(builder.icmp_signed("<", place, end), place, end)
         index = builder.load(self.pointer(kind, indices, None, place))
         return index if index.type == self.INDEX else builder.sext(index, self.INDEX)
 
     def prefetch(self, pointer):
-        """Ask for a cache line, into the second level."""
+        """Ask for a cache line to be brought into the second-level cache."""
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         hint = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
@@ -82,20 +82,20 @@ class Vectors:
         self.builder.call(hint, [pointer, number(0), number(2), number(1)])
 
     def doubled(self, vector):
-        """The same numbers in float64."""
+        """Convert a vector to float64."""
         if vector.type == self.zero_64.type:
             return vector
         return self.builder.fpext(vector, self.zero_64.type)
 
     def squares(self, r, weight):
-        """Where r < 0, weight · r² in float64, and that part of it."""
+        """Compute where r < 0, weight · r² in float64, and that product where r < 0, else 0."""
         negative = self.builder.fcmp_ordered("<", r, self.zero)
         r, weight = self.doubled(r), self.doubled(weight)
         square = self.builder.fmul(weight, self.builder.fmul(r, r))
         return negative, square, self.builder.select(negative, square, self.zero_64)
 
     def loop_of_sums(self, result, count, n, body):
-        """Sums over whole vectors, taken in float64 lanes, as a tuple of scalars."""
+        """Sum over whole vectors in float64 lanes, and return a tuple of scalars."""
         start = [self.zero_64] * n
         sums = self.loop(self.INDEX(0), count, self.lanes, start, body)
         name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
@@ -116,7 +116,7 @@ class Vectors:
         )
 
     def _mixed(self, left, right, width):
-        """Two vectors with their off-diagonal blocks of `width` lanes exchanged."""
+        """Exchange the off-diagonal blocks of `width` lanes of two vectors."""
         mask = [
             lane if lane // width % 2 == 0 else self.lanes + lane - width
             for lane in range(self.lanes)
@@ -130,7 +130,7 @@ class Vectors:
         )
 
     def transposed(self, vectors):
-        """As many vectors as lanes: lane i of vector j becomes lane j of vector i."""
+        """Transpose as many vectors as there are lanes: lane i of vector j goes to lane j of i."""
         vectors, width = list(vectors), 1
         while width < self.lanes:
             for i in range(self.lanes):
@@ -141,9 +141,10 @@ class Vectors:
         return vectors
 
     def totals(self, vectors):
-        """As many vectors as lanes: one vector of their sums over lanes.
+        """Sum each of as many vectors as there are lanes, and return one vector of the sums.
 
-        Half of a transposition, with additions on the way: fewer shuffles than one sum each.
+        This is half of a transposition with additions on the way, which takes fewer shuffles than
+        to sum each vector by itself.
         """
         vectors, width = list(vectors), 1
         while len(vectors) > 1:
@@ -155,7 +156,7 @@ class Vectors:
         return vectors[0]
 
     def loop(self, first, last, step, sums, body):
-        """Run body(index, sums) → sums for first, first + step, … below last; returns the sums."""
+        """Run body(index, sums) → sums for first, first + step, … below last; return the sums."""
         builder = self.builder
         before = builder.block
         inside, done = (builder.append_basic_block(name) for name in ("vector.loop", "vector.end"))

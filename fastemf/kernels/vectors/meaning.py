@@ -1,4 +1,4 @@
-"""What the vector operations mean, in Python: what runs without the JIT."""
+"""What the vector operations mean, in Python; this is what runs where the JIT is off."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Numba leaves LLVM's vectoriser for straight-line code off, and its loop vectoriser ends every
 loop with a scalar remainder, which dominates at the lengths of one row. So what runs once per
 observation or per row of a triangle is written in vector types. Rows are padded to whole
-vectors, hence no remainders. `fastemf.kernels.vectors.meaning` says the same in Python.
+vectors, so there are no remainders. `fastemf.kernels.vectors.meaning` says the same in Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastemf.kernels.width import VECTOR_BYTES
 
 @intrinsic
 def apart(typing):
-    """Keep the calling function out of its callers, for what is rare: it compiles once."""
+    """Keep the calling function, which is rarely needed, from being inlined: it compiles once."""
 
     def codegen(context, builder, signature, args):
         builder.function.attributes.add("noinline")
@@ -31,7 +31,7 @@ def apart(typing):
 
 @intrinsic
 def lanes_of(typing, array):
-    """Elements in a vector, known to the compiler."""
+    """Return the number of elements in a vector, as a constant that the compiler knows."""
     count = VECTOR_BYTES // (array.dtype.bitwidth // 8)
     return types.int64(array), lambda context, *_: context.get_constant(types.int64, count)
 
@@ -95,13 +95,14 @@ def make_tile(rows, vectors, gradient=False, lines=1):
 
     @intrinsic
     def tile(typing, summands, run, b, a, line):
-        """gram[top+b:…, a:…] += Σ_o w_o y_o[b:…] y_o[a:…]ᵀ, y_o = source[at + o].
+        """Add Σ_o w_o y_o[b:…] y_o[a:…]ᵀ to gram[top+b:…, a:…], where y_o = source[at + o].
 
-        `rows` elements from b on, `vectors` vectors from a on; w_o = weights[first + o]. With
-        `gradient` also g[lane, a:…] += Σ_o w_o r_o y_o[a:…]. Without `keep` both are
-        overwritten: cheaper than to clear them first. On the way `lines` vectors from column
-        `line` on are prefetched of each row of `other` that comes next, by
-        indices[ahead + o]: arithmetic leaves the memory idle otherwise.
+        The tile has `rows` elements from b on and `vectors` vectors from a on;
+        w_o = weights[first + o]. With `gradient` also Σ_o w_o r_o y_o[a:…] is added to
+        g[lane, a:…]. Without `keep` both are overwritten, which is cheaper than to clear them
+        first. On the way `lines` vectors from column `line` on are prefetched of each row of
+        `other` that comes next, by indices[ahead + o]: arithmetic leaves the memory idle
+        otherwise.
         """
         n = types.int64
         return types.void(summands, run, n, n, n), codegen
@@ -148,14 +149,17 @@ def _dots_codegen(gather):
 
 @intrinsic
 def dots(typing, rows, at, x, lane, out, out_at):
-    """out[out_at + i] = rows[at + i] · x[lane], for as many i as a vector has lanes."""
+    """Set out[out_at + i] = rows[at + i] · x[lane], for as many i as a vector has lanes."""
     n = types.int64
     return types.void(rows, n, x, n, out, n), _dots_codegen(False)
 
 
 @intrinsic
 def gather_dots(typing, rows, at, x, lane, out, out_at, indices, first, last, other):
-    """The same, once rows[at + i] = other[indices[first + i]]; behind `last` the last again."""
+    """Gather rows[at + i] = other[indices[first + i]], then compute the `dots` with them.
+
+    From `last` on the last index is taken again.
+    """
     n = types.int64
     return types.void(rows, n, x, n, out, n, indices, n, n, other), _dots_codegen(True)
 
@@ -191,14 +195,14 @@ def _fetch_codegen(ones):
 
 @intrinsic
 def fetch(typing, out, at, count, source, first):
-    """out[at:at+count] = source[first:first+count], then zeros to the end of a vector."""
+    """Copy source[first:first+count] to out[at:at+count], with zeros to the end of a vector."""
     n = types.int64
     return types.void(out, n, n, source, n), _fetch_codegen(False)
 
 
 @intrinsic
 def fetch_ones(typing, out, at, count):
-    """The same from a source of ones."""
+    """Fill out[at:at+count] with ones, and with zeros to the end of a vector."""
     return types.void(out, types.int64, types.int64), _fetch_codegen(True)
 
 
@@ -223,9 +227,9 @@ def _residuals_codegen(context, builder, signature, args):
 
 @intrinsic
 def residuals(typing, v, r, s, w, at, count, upper, lower):
-    """Take s off r; w = v · weight of r's sign, for whole vectors from `at` on.
+    """Subtract s from r and set w = v · weight of r's sign, for whole vectors from `at` on.
 
-    Returns Σ v r², its part with r < 0, and Σ v r² as r was before, in float64.
+    Returns Σ v r², its part with r < 0, and Σ v r² with r as it was before, in float64.
     """
     n, result = types.int64, types.UniTuple(types.float64, 3)
     return result(v, r, s, w, n, n, v.dtype, v.dtype), _residuals_codegen
@@ -254,7 +258,7 @@ def _trial_codegen(context, builder, signature, args):
 
 @intrinsic
 def trial(typing, v, r, s, at, count, step):
-    """Of r − step·s: Σ v r², its part with r < 0, and how many that count change sign."""
+    """Compute of r − step·s: Σ v r², its part with r < 0, and how many with v > 0 change sign."""
     n, result = types.int64, types.UniTuple(types.float64, 3)
     return result(v, r, s, n, n, v.dtype), _trial_codegen
 
@@ -279,9 +283,9 @@ def _move_codegen(context, builder, signature, args):
 
 @intrinsic
 def move(typing, v, r, s, at, upper, lower):
-    """Take s off r and let s become the change of the weights, for one vector from `at` on.
+    """Subtract s from r and set s to the change of the weights, for one vector from `at` on.
 
-    Returns where that is not zero, one bit per lane.
+    Returns where that change is not zero, one bit per lane.
     """
     n = types.int64
     return n(v, r, s, n, v.dtype, v.dtype), _move_codegen
@@ -303,7 +307,7 @@ def _copy_codegen(context, builder, signature, args):
 
 @intrinsic
 def copy(typing, out, out_row, source, row):
-    """out[out_row] = source[row]."""
+    """Copy source[row] to out[out_row]."""
     return types.void(out, types.int64, source, types.int64), _copy_codegen
 
 
@@ -331,7 +335,7 @@ def make_weighted_sum(vectors):
 
     @intrinsic
     def weighted_sum(typing, indices, values, first, last, dense, out, row, column):
-        """out[row, column:…] = Σ_e values[e] · dense[indices[e], column:…], e from first on."""
+        """Set out[row, column:…] = Σ values[e] · dense[indices[e], column:…], first ≤ e < last."""
         n = types.int64
         kinds = (indices, values, n, n, dense, out, n, n)
         return types.void(*kinds), _weighted_sum_codegen(vectors)

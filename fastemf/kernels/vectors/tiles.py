@@ -11,11 +11,11 @@ Summands = namedtuple(
     [
         "source",  # packed rows of the other factor
         "weights",  # of the observations
-        "r",  # their residuals
-        "gram",  # what is added to
-        "g",
+        "r",  # residuals of the observations
+        "gram",  # the matrix that is added to
+        "g",  # the gradient that is added to
         "indices",  # of the rows of `other` to prefetch
-        "other",
+        "other",  # the other factor
     ],
 )
 
@@ -23,11 +23,11 @@ Run = namedtuple(
     "Run",
     [
         "at",  # first row of `source`
-        "first",  # observation in `weights` and `r`
-        "count",
-        "keep",  # 0 overwrites
+        "first",  # first observation in `weights` and `r`
+        "count",  # observations
+        "keep",  # 0 overwrites, 1 adds
         "top",  # first row of `gram`
         "lane",  # row of `g`
-        "ahead",  # place in `indices` of the next rows
+        "ahead",  # where in `indices` the rows to prefetch begin
     ],
 )

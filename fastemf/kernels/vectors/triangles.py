@@ -39,32 +39,32 @@ def _lanes_out_codegen(context, builder, signature, args):
 
 @intrinsic
 def lanes_in(typing, source, members, step, row, column, out, out_row):
-    """out[out_row + c, l] = source[members[l]·step + row, column + c], lanes × lanes."""
+    """Set out[out_row + c, l] = source[members[l]·step + row, column + c], lanes × lanes."""
     n = types.int64
     return types.void(source, members, n, n, n, out, n), _lanes_in_codegen
 
 
 @intrinsic
 def lanes_out(typing, source, row, out, members, column):
-    """out[members[l], column + c] = source[row + c, l], lanes × lanes."""
+    """Set out[members[l], column + c] = source[row + c, l], lanes × lanes."""
     n = types.int64
     return types.void(source, n, out, members, n), _lanes_out_codegen
 
 
 class _Panel:
-    """Vectors of a batched triangle, and what the rows above take off a tile of it."""
+    """A batched triangle, and what the rows above contribute to a tile of it."""
 
     def __init__(self, do, kinds, U, begin):
         self.do, self.builder, self.kinds, self.U, self.begin = do, do.builder, kinds, U, begin
 
     def at(self, row, column):
-        """Address of the lanes of one element; the row's columns follow each other."""
+        """Address the lanes of one element; the row's columns follow each other."""
         first = self.builder.load(self.do.pointer(self.kinds[1], self.begin, None, row))
         where = self.builder.add(first, column)
         return self.do.pointer(self.kinds[0], self.U, where, self.do.INDEX(0))
 
     def reduced(self, i, j, wanted):
-        """Elements (a, c) of the tile at (i, j), less the products of the rows above row i."""
+        """Compute elements (a, c) of the tile at (i, j) less the products of the rows above i."""
         do, builder = self.do, self.builder
         start = []
         for a, c in wanted:
@@ -146,7 +146,7 @@ def pivots(typing, U, begin, i, inverse, diagonal, floor, kept):
 
 @intrinsic
 def panel(typing, U, begin, i, j, inverse):
-    """Factor columns j … j+PANEL_COLUMNS−1 of those rows, once their diagonal block is."""
+    """Factor columns j … j+PANEL_COLUMNS−1 of those rows, whose diagonal block is done."""
     n = types.int64
     return types.void(U, begin, n, n, inverse), _panel_codegen
 
@@ -199,7 +199,7 @@ def _substitute_codegen(forward):
 
 @intrinsic
 def substitute_forward(typing, U, at, inverse, z, i, n):
-    """Step i of Uᵀ z = given: finish z[i] and take it off the later ones; row i is at `at`."""
+    """Do step i of Uᵀ z = given, row i at `at`: finish z[i] and subtract it from the later ones."""
     return types.void(U, types.int64, inverse, z, types.int64, types.int64), (
         _substitute_codegen(True)
     )
@@ -207,7 +207,7 @@ def substitute_forward(typing, U, at, inverse, z, i, n):
 
 @intrinsic
 def substitute_backward(typing, U, at, inverse, z, i, n):
-    """Step i of U z = given, the later ones being done."""
+    """Do step i of U z = given, the later ones being done."""
     return types.void(U, types.int64, inverse, z, types.int64, types.int64), (
         _substitute_codegen(False)
     )
