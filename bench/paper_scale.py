@@ -167,7 +167,7 @@ def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_0
     The other factor is too large for the caches, as it will be; rows start from the solution
     for a factor 5 % away, as in a sweep that is not the first.
     """
-    from fastemf.kernels.sweep import padded
+    from fastemf.kernels.width import padded
     from fastemf.observations.source import Side
     from fastemf.solver.blocks import RowProblem, solve_block
 

@@ -214,7 +214,9 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
 
 def show_progress() -> bool:
     """Return whether someone watches the fit, after telling them what it begins with."""
-    watched = sys.stderr.isatty()
+    from fastemf.support.terminal import stderr_is_terminal
+
+    watched = stderr_is_terminal()
     if watched:
         print("loading the kernels (compiled on the first run: about ten seconds)", file=sys.stderr)
     return watched

@@ -13,7 +13,7 @@ from scipy.sparse.linalg import svds
 from fastemf import plot
 from fastemf.datasets import Split
 from fastemf.experiments.report import Report, panels
-from fastemf.experiments.settings import LEVELS, Settings
+from fastemf.experiments.settings import LEVELS, ExperimentSettings
 from fastemf.experiments.tally import ALL, Tally
 from fastemf.metrics import bin_of, check_edges
 
@@ -42,7 +42,7 @@ def check_bins(values: NDArray[np.float64], edges: Sequence[float], unit: str) -
 
 
 def judge_draws(
-    settings: Settings, draws: Sequence[Draw], edges: tuple[float, ...], unit: str
+    settings: ExperimentSettings, draws: Sequence[Draw], edges: tuple[float, ...], unit: str
 ) -> Tally:
     """Fit every draw at every level and judge it."""
     from tqdm.auto import tqdm
@@ -58,7 +58,7 @@ def judge_draws(
     return tally
 
 
-def show_data(report: Report, R: Any, settings: Settings, label: str, unit: str) -> None:
+def show_data(report: Report, R: Any, settings: ExperimentSettings, label: str, unit: str) -> None:
     """Add histograms of the data and of what least squares leaves of them."""
     figure, (left, right) = panels(2, height=3.6)
     plot.histogram(R.data, label=label, unit=unit, ax=left)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fastemf.datasets import load_netlatency, split
 from fastemf.experiments.measured import Draw, check_bins, judge_draws, show_data, show_errors
 from fastemf.experiments.report import Report
-from fastemf.experiments.settings import Settings
+from fastemf.experiments.settings import ExperimentSettings
 from fastemf.support.validation import check_rank
 
 __all__ = ["run"]
@@ -18,7 +18,7 @@ BINS = (0.0, 50.0, 200.0, 3000.0)  # milliseconds
 
 
 def run(
-    settings: Settings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
+    settings: ExperimentSettings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
 ) -> Report:
     """Run both sampling rates with every level and draw; return the report with its figures."""
     measured = load_netlatency(data)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fastemf.experiments import netlatency, sensing, synthetic, wsdream
 from fastemf.experiments.report import Report, check_folder
-from fastemf.experiments.settings import Settings
+from fastemf.experiments.settings import ExperimentSettings
 
 __all__ = ["reproduce"]
 
@@ -38,7 +38,7 @@ def reproduce(
         folder = check_folder(out)
         report = sensing.run(**sizes, **options)
     else:
-        settings = Settings(**options)
+        settings = ExperimentSettings(**options)
         folder = check_folder(out)
         if name == "synthetic":
             report = synthetic.run(settings, **sizes)

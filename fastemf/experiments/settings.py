@@ -10,14 +10,14 @@ from fastemf.completion import complete
 from fastemf.model.factorization import Factorization
 from fastemf.support.validation import check_integer, check_reg
 
-__all__ = ["LEVELS", "Settings"]
+__all__ = ["LEVELS", "ExperimentSettings"]
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)  # the paper's
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Settings that the experiments on completion have in common.
+class ExperimentSettings:
+    """ExperimentSettings that the experiments on completion have in common.
 
     Attributes
     ----------

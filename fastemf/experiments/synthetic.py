@@ -8,7 +8,7 @@ from fastemf import plot
 from fastemf.datasets import make_skewed
 from fastemf.experiments import chi_squared
 from fastemf.experiments.report import Report, panels
-from fastemf.experiments.settings import LEVELS, Settings
+from fastemf.experiments.settings import LEVELS, ExperimentSettings
 from fastemf.experiments.tally import Tally
 from fastemf.model.factorization import Factorization
 from fastemf.support.validation import check_integer, check_rank
@@ -20,7 +20,7 @@ SIZE = 1000
 TRUE_RANK = 10
 
 
-def run(settings: Settings, *, size: int = SIZE) -> Report:
+def run(settings: ExperimentSettings, *, size: int = SIZE) -> Report:
     """Run both sampling rates with every level and draw; return the report with its figures."""
     check_integer(size, "size", minimum=TRUE_RANK)
     check_rank(settings.rank, (size, size), "rank")
@@ -57,7 +57,9 @@ def run(settings: Settings, *, size: int = SIZE) -> Report:
     return report
 
 
-def measure(settings: Settings, size: int = SIZE) -> tuple[Tally, dict[str, Factorization]]:
+def measure(
+    settings: ExperimentSettings, size: int = SIZE
+) -> tuple[Tally, dict[str, Factorization]]:
     """Return all numbers, and the fits of the first draw at the highest rate."""
     from tqdm.auto import tqdm
 

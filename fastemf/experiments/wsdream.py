@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastemf.datasets import MeasuredMatrix, Split, load_wsdream, split
 from fastemf.experiments.measured import Draw, check_bins, judge_draws, show_data, show_errors
 from fastemf.experiments.report import Report
-from fastemf.experiments.settings import Settings
+from fastemf.experiments.settings import ExperimentSettings
 from fastemf.support.validation import check_rank
 
 __all__ = ["draws_of", "run", "uniform_part"]
@@ -28,7 +28,7 @@ SAMPLED = 7
 
 
 def run(
-    settings: Settings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
+    settings: ExperimentSettings, data: str | os.PathLike[str], *, bins: Sequence[float] = BINS
 ) -> Report:
     """Run both sampling rates with every level and draw; return the report with its figures."""
     measured = load_wsdream(data)

@@ -27,6 +27,9 @@ __all__ = [
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
 
 
+ColumnNames = tuple[str | None, str | None, str | None]  # of a table: rows, cols, values
+
+
 class Labelled(NamedTuple):
     """Observations with the labels of both sides."""
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from fastemf.kernels.compilation import INTERPRETED, Unit, helper
 
 __all__ = [
+    "LONG",
     "Frame",
     "FrameType",
     "Plan",
@@ -50,6 +51,7 @@ __all__ = [
 Frame = Any  # a named tuple of arrays, numbers and frames
 Kind = Any  # of a field: (dtype, dimensions) of an array, a `FrameType`, float or int
 LINE = 64  # bytes of a cache line
+LONG = (-1,)  # the shape of a vector whose length is known later
 
 
 class FrameType(types.Type):
@@ -128,9 +130,9 @@ class Unset(NamedTuple):
 
 
 def pack(frame: Frame) -> Packed:
-    """Lay a frame out for compiled functions; its arrays must be contiguous.
+    """Pack a frame for compiled functions; its arrays must be contiguous.
 
-    Frames within it may be laid out already.
+    Frames within it may be packed already.
     """
     if INTERPRETED:
         return frame  # type: ignore[no-any-return]
@@ -154,9 +156,11 @@ def pack(frame: Frame) -> Packed:
         elif isinstance(value, float):
             kinds.append(float)
             words.append(_bits_of(value))
-        else:
+        elif isinstance(value, (int, np.integer)):
             kinds.append(int)
             words.append(value)
+        else:
+            raise TypeError(f"{name} must be an array, a frame, an int or a float, got {value!r}")
     laid = np.array(words, np.int64)
     template: Any = type(frame)
     kind = frame_type(template, tuple(kinds))
@@ -199,24 +203,34 @@ class Plan(NamedTuple):
 
     words: NDArray[np.int64]  # the frame's words, with arrays counted from where the data begin
     places: NDArray[np.int64]  # of the words that say where an array is
-    size: int  # bytes of all arrays
+    size: int  # bytes of all arrays but those that are
+    long: NDArray[np.int64]  # places of vectors whose length the block asks for,
+    item: int  # bytes of an element of them,
+    least: int  # and their least length
     like: Unset  # has the type of the frame
 
 
-def plan_for(template: Any, **fields: Any) -> Plan:
+def plan_for(template: Any, least: int, **fields: Any) -> Plan:
     """Plan a frame whose arrays, given as (dtype, shape), each begin on a cache line.
 
-    A vector load that crosses from one line into the next costs two.
+    A vector load that crosses from one line into the next costs two. Of shape `LONG` are
+    vectors of one dtype whose length `reserve` is told, at least `least`.
     """
     kinds: list[Kind] = []
     words: list[int] = []
     places: list[int] = []
-    size = 0
+    long: list[int] = []
+    size, item = 0, 1
     for name in template._fields:
         field = fields[name]
         if isinstance(field, tuple):
             dtype, shape = np.dtype(field[0]), field[1]
             kinds.append((dtype, len(shape)))
+            if shape == LONG:
+                item = dtype.itemsize
+                long.append(len(words))
+                words += (0, 0)
+                continue
             places.append(len(words))
             words += (size, *shape)
             size += -(-prod(shape) * dtype.itemsize // LINE) * LINE
@@ -224,7 +238,8 @@ def plan_for(template: Any, **fields: Any) -> Plan:
             kinds.append(int)
             words.append(field)
     like = Unset(frame_type(template, tuple(kinds)), template, fields)
-    return Plan(np.array(words, np.int64), np.array(places, np.int64), size, like)
+    laid = [np.array(numbers, np.int64) for numbers in (words, places, long)]
+    return Plan(laid[0], laid[1], size, laid[2], item, least, like)
 
 
 if INTERPRETED:
@@ -233,13 +248,14 @@ if INTERPRETED:
         """Call a unit of a table."""
         function(*args)
 
-    def reserve(plan):
+    def reserve(plan, length):
         """Allocate the frame of a plan, zeroed."""
         _, template, fields = plan.like
-        values = {
-            name: np.zeros(field[1], field[0]) if isinstance(field, tuple) else field
-            for name, field in fields.items()
-        }
+        values = dict(fields)
+        for name, field in fields.items():
+            if isinstance(field, tuple):
+                shape = max(length, plan.least) if field[1] == LONG else field[1]
+                values[name] = np.zeros(shape, field[0])
         return None, template(**values)
 
     def hold(owner):
@@ -275,15 +291,20 @@ else:
         return types.void(owner), lambda context, *_: context.get_dummy_value()
 
     @helper(allocates=True)
-    def reserve(plan):
+    def reserve(plan, length):
         """Allocate the frame of a plan, zeroed; return what owns it, to be held, and the frame."""
-        words, places = plan.words, plan.places
+        words, places, long = plan.words, plan.places, plan.long
         n = words.size
-        owner = np.zeros(n + (plan.size + LINE) // 8, np.int64)
+        length = max(length, plan.least)
+        each = (length * plan.item + LINE - 1) // LINE * LINE
+        owner = np.zeros(n + (plan.size + long.size * each + LINE) // 8, np.int64)
         first = owner.ctypes.data + 8 * n
         first += -first % LINE
         for i in range(n):
             owner[i] = words[i]
         for i in range(places.size):
             owner[places[i]] += first
+        for i in range(long.size):
+            owner[long[i]] = first + plan.size + i * each
+            owner[long[i] + 1] = length
         return owner, _as_frame(owner, plan.like)

@@ -29,6 +29,7 @@ class Drawing(NamedTuple):
     key1: int
     scale: float  # what unit entries are multiplied by
     stored: NDArray[Any]  # (p, m, n); empty where entries are drawn
+    done: NDArray[np.bool_]  # whether the block that begins there had memory to end
 
 
 class Listing(NamedTuple):
@@ -125,6 +126,7 @@ def forward(first, last, task):
             for j in range(n):
                 total += row[j] * values[j]
             out[i] += total
+    source.done[first] = True
 
 
 @unit(allocates=True)
@@ -157,6 +159,7 @@ def adjoint(first, last, task):
                 for j in range(n):
                     for a in range(k):
                         part[j, a] += total[j] * x[a]
+    source.done[first] = True
 
 
 @unit(allocates=True)
@@ -186,6 +189,7 @@ def design(first, last, task):
             for j in range(n):
                 for a in range(k):
                     out[e, j * k + a] = sums[a, j]
+    source.done[first] = True
 
 
 # --- sparse operators ----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.frames import Plan, plan_for
+from fastemf.kernels.frames import LONG, Plan, plan_for
 from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "Code",
     "Problem",
     "Reports",
+    "RowSweep",
     "Rows",
-    "Sweep",
     "batch_plan",
 ]
 
@@ -88,7 +88,7 @@ class Code(NamedTuple):
     conjugate: Any
 
 
-class Sweep(NamedTuple):
+class RowSweep(NamedTuple):
     """All that is needed to solve a block of rows."""
 
     rows: Rows
@@ -150,19 +150,18 @@ class Batch(NamedTuple):
 
 
 def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Problem) -> Plan:
-    """Size the scratch for the blocks of one launch."""
+    """Plan the scratch of the blocks of one launch."""
     dtype, (_, wide) = problem.other.dtype, problem.other.shape
     lanes = VECTOR_BYTES // dtype.itemsize
-    longest = int(np.diff(indptr[blocks[0] : blocks[-1] + 1]).max(initial=0))
     filled = int(np.max(np.diff(indptr[blocks]) + lanes * np.diff(blocks)))
     spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * dtype.itemsize)))
     exact = problem.max_newton > 0 and problem.steps == 0
-    return _plan(dtype, problem.start.shape[1], wide, longest, spare, exact, problem.steps > 0)
+    return _plan(dtype, problem.start.shape[1], wide, spare, exact, problem.steps > 0)
 
 
 @lru_cache(maxsize=64)  # a fit asks for few, again and again
 def _plan(
-    dtype: np.dtype[Any], q: int, wide: int, longest: int, spare: int, exact: bool, conjugate: bool
+    dtype: np.dtype[Any], q: int, wide: int, spare: int, exact: bool, conjugate: bool
 ) -> Plan:
     item = dtype.itemsize
     lanes = VECTOR_BYTES // item
@@ -172,7 +171,7 @@ def _plan(
     size = lanes * max(1, min(4, BATCH_BYTES // (lanes * tall * wide * item)))
     # Row b of the triangles lacks the whole vectors before its diagonal.
     triangle = int(sum(wide - b // lanes * lanes for b in range(n)))
-    observed = (dtype, (max(longest + lanes, spare) // 16 * 16 + 16,))
+    observed = (dtype, LONG)  # as the longest row of a block, and what is kept packed
     vector = (dtype, (size, wide))
     once, whole, index, flag = (
         (np.float64, (size,)), (np.int64, (size,)), (np.int64, (lanes,)), (np.bool_, (size,))
@@ -180,6 +179,7 @@ def _plan(
     none = (dtype, (1, wide))
     return plan_for(
         Batch,
+        least=spare + lanes,
         size=size, tall=tall, spare=spare, chunk=chunk,
         rows=(dtype, (spare + chunk, wide)),
         v=observed, r=observed, s=observed, w=observed,

@@ -37,8 +37,8 @@ from fastemf.kernels.vectors import (
     lanes_of,
     make_tile,
     move,
-    residuals,
     trial,
+    update_residuals,
 )
 from fastemf.kernels.vectors.tiles import Run, Summands
 from fastemf.kernels.width import TILE_ROWS
@@ -168,7 +168,7 @@ def evaluate(l, i, curvature, again, sweep, batch):
         if offset.size:
             for c in range(count):
                 r[o + c] -= offset[indices[e + c]]
-        squares = residuals(v, r, s, w, o, whole, upper, lower)
+        squares = update_residuals(v, r, s, w, o, whole, upper, lower)
         total += squares[0]
         below += squares[1]
         size += squares[2]
@@ -317,13 +317,13 @@ def step(l, i, sweep, batch):
     row_times(l, i, p, s, sweep, batch)
     along = r.dtype.type(1)
     after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
-    if after > _bound_of_f(f[l], predicted, rounding, True):
+    if not after <= _bound_of_f(f[l], predicted, rounding, True):  # nor where it overflowed
         stats[i, SEARCHES] += 1
         along = r.dtype.type(row_line_search(l, i, s, sweep, batch))
         after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
     stats[i, ITERATIONS] += 1
     status[i] = SOLVED if kept > 0 else MINIMUM_NORM
-    if after > _bound_of_f(f[l], predicted, rounding, False):  # x is as good as it gets
+    if not after <= _bound_of_f(f[l], predicted, rounding, False):  # x is as good as it gets
         return
     for a in range(q):
         x[l, a] += along * p[l, a]

@@ -40,7 +40,7 @@ from fastemf.kernels.problem import (
     Problem,
     Reports,
     Rows,
-    Sweep,
+    RowSweep,
     batch_plan,
 )
 from fastemf.kernels.threads import launch
@@ -52,17 +52,18 @@ __all__ = ["sweep_rows"]
 @unit(allocates=True)
 def solve_rows(begin, end, sweep):
     """Solve the rows begin … end − 1, batch after batch, in scratch that this block owns."""
-    owner, batch = reserve(sweep.plan)
-    problem, code = sweep.problem, sweep.code
-    indptr, status, stats, out = (
-        sweep.rows.indptr, sweep.reports.status, sweep.reports.stats, sweep.reports.out
-    )  # fmt: skip
+    problem, code, indptr = sweep.problem, sweep.code, sweep.rows.indptr
+    status, stats, out = sweep.reports.status, sweep.reports.stats, sweep.reports.out
+    lanes, longest = lanes_of(problem.start), 0
+    for i in range(begin, end):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    owner, batch = reserve(sweep.plan, longest + lanes)
     ridge, start, n_factors = problem.ridge, problem.start, problem.n_factors
     x, g, penalties, spare = batch.x, batch.g, batch.ridge, batch.spare
     length, at, home, project = batch.length, batch.at, batch.home, batch.project
     active, members, f, share = batch.active, batch.members, batch.f, batch.share
     predicted, afresh = batch.predicted, batch.afresh
-    lanes, q = lanes_of(x), penalties.shape[1]
+    q = penalties.shape[1]
     exact = problem.max_newton > 0 and problem.steps == 0
     curvature = 1 if exact else 0
     # Element (b, a) of the triangles is U[begin[b] + a]: row b lacks the vectors before b.
@@ -181,11 +182,11 @@ def sweep_rows(
     """
     plan = batch_plan(rows.indptr, blocks, problem)
     parts: list[Frame] = [pack(part) for part in (rows, problem, reports, plan)]
-    kind = None if INTERPRETED else frame_type(Sweep, (*(p.type for p in parts), CODE_TYPE))
+    kind = None if INTERPRETED else frame_type(RowSweep, (*(p.type for p in parts), CODE_TYPE))
     mode = "evaluate" if problem.max_newton == 0 else "conjugate" if problem.steps else "exact"
     code = _code(kind, plan.like.type, mode, kind in _singular_met)
     reports.status[blocks[0] : blocks[-1]] = UNTOUCHED
-    launch(solve_rows, n_threads, blocks, Sweep._make([*parts, code]))
+    launch(solve_rows, n_threads, blocks, RowSweep._make([*parts, code]))
     found = reports.status[blocks[0] : blocks[-1]]
     if (found == NEEDS_MINIMUM_NORM).any():
         # This is rare enough to be compiled when it is met. All rows are solved again: they do
@@ -194,4 +195,4 @@ def sweep_rows(
         reports.stats[blocks[0] : blocks[-1]] = 0
         sweep_rows(blocks, rows, problem, reports, n_threads)
     elif (found == UNTOUCHED).any():
-        raise MemoryError(f"no memory for the scratch of a block of rows, {plan.size:,} bytes")
+        raise MemoryError(f"no memory for the scratch of a block of rows, over {plan.size:,} bytes")

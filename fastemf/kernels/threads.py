@@ -73,7 +73,7 @@ def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) 
         return
     packed = pack(frame)
     if _serial or n_threads == 1 or blocks.size <= 2:
-        call = unit.ctypes(packed.type)
+        call = unit.from_python(packed.type)
         for first, last in pairwise(blocks.tolist()):
             call(first, last, packed.address)
         return

@@ -20,7 +20,7 @@ from fastemf.model.prediction import as_product, predict_pairs, predict_rows, re
 from fastemf.model.ranking import Ranking, rank_rows
 from fastemf.model.reading import label_columns, read_observations, read_seen
 from fastemf.model.similarity import Similar, nearest
-from fastemf.model.summary import Summary, summarise
+from fastemf.model.summary import Summary, summarise_axis
 from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
@@ -494,7 +494,7 @@ class Factorization:
         """
         check_axis(axis, ("rows", "columns"))
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
-        return summarise(self.axes, self.mu, self.omega, observed, axis)
+        return summarise_axis(self.axes, self.mu, self.omega, observed, axis)
 
     # --- new rows and columns --------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.inputs import table_files
-from fastemf.inputs.tables import is_frame, is_table, select_columns
+from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
 from fastemf.kernels.threads import count_threads
 from fastemf.model.prediction import Axes
 from fastemf.observations.memory import Observations, observe
@@ -16,7 +16,6 @@ from fastemf.support.validation import check_indices
 
 __all__ = ["label_columns", "read_observations", "read_seen"]
 
-ColumnNames = tuple[str | None, str | None, str | None]  # of a table: rows, cols, values
 NO_NAMES: ColumnNames = (None, None, None)
 
 

@@ -13,7 +13,7 @@ from fastemf.loss import sign_weights
 from fastemf.model.prediction import Axes, predict_cells
 from fastemf.observations.memory import Observations
 
-__all__ = ["Summary", "summarise"]
+__all__ = ["Summary", "summarise_axis"]
 
 ROWS_SHOWN = 10
 
@@ -100,7 +100,9 @@ def _text(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
 
 
-def summarise(axes: Axes, mu: float, omega: float, observed: Observations, axis: int) -> Summary:
+def summarise_axis(
+    axes: Axes, mu: float, omega: float, observed: Observations, axis: int
+) -> Summary:
     """Summarise the entries of each row (axis 0) or column (axis 1), a part at a time."""
     side = (observed.by_row, observed.by_col)[axis]
     groups = side.mass.size

@@ -47,4 +47,4 @@ class Dense(FullOperator):
                     f"A must be finite, got {matrix[r, c]} at ({r}, {c}) of measurement {i}"
                 )
         self.shape = stored.shape
-        self._source = kernels.Drawing(kernels.STORED, 0, 0, 1.0, stored)
+        self._source = kernels.Drawing(kernels.STORED, 0, 0, 1.0, stored, np.empty(0, np.bool_))

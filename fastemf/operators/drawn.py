@@ -28,7 +28,9 @@ class _Drawn(FullOperator):
         self.shape = (p, m, n)
         self.dtype = np.dtype(np.float64)
         low, high = self.seed & 0xFFFFFFFF, self.seed >> 32
-        self._source = kernels.Drawing(kind, low, high, 1.0 / sqrt(p), np.empty((0, 0, 0)))
+        self._source = kernels.Drawing(
+            kind, low, high, 1.0 / sqrt(p), np.empty((0, 0, 0)), np.empty(0, np.bool_)
+        )
 
 
 class Gaussian(_Drawn):

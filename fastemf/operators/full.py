@@ -60,6 +60,10 @@ class FullOperator(CheckedOperator):
             n_threads = min(n_threads, 1 + int(entries / ENTRIES_PER_THREAD))
             launches = int(np.ceil(entries / (ENTRIES_PER_LAUNCH * n_threads)))
             cuts = even_runs(size, launches)
+            done = np.zeros(size, np.bool_)
+            task = task._replace(source=self._source._replace(done=done))
             for first, last in pairwise(cuts):
                 blocks = first + thread_runs(last - first, n_threads)
                 launch(unit, n_threads, blocks, task)
+                if not done[blocks[:-1]].all():
+                    raise MemoryError("no memory for a row of the measurement matrices")

@@ -164,13 +164,13 @@ def solve_regression(
         rounding = rounding_of(f, noise, eps)
         s = design.times(p)
         step, trial = 1.0, _objective(r - s, v, omega) + ridge * float(np.sum((x + p) ** 2))
-        if trial > bound_of_f(f, predicted, rounding, full=True):
+        if not trial <= bound_of_f(f, predicted, rounding, full=True):  # nor where it overflowed
             searches += 1
             step = _line_search(r, s, v, omega, ridge * float(x @ p), ridge * float(p @ p))
             moved = x + step * p
             trial = _objective(r - step * s, v, omega) + ridge * float(moved @ moved)
         iterations += 1
-        if trial > bound_of_f(f, predicted, rounding, full=False):  # x is as good as it gets
+        if not trial <= bound_of_f(f, predicted, rounding, full=False):  # x is as good as it gets
             break
         x, r, f = x + step * p, r - step * s, trial
         changed = v * sign_weights(r, omega)

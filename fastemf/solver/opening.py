@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.cluster.distribution import distribute
+from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Observations, observe
@@ -18,8 +19,6 @@ from fastemf.observations.source import Source
 from fastemf.store import open as open_store
 
 __all__ = ["Data", "hold_apart", "open_in_memory", "open_source"]
-
-ColumnNames = tuple[str | None, str | None, str | None]
 
 
 def open_source(

@@ -15,7 +15,7 @@ from fastemf.cli import main
 from fastemf.datasets import make_skewed
 from fastemf.experiments import convergence_rate, phase_diagram, settings
 from fastemf.experiments.report import Report
-from fastemf.experiments.settings import LEVELS, Settings
+from fastemf.experiments.settings import LEVELS, ExperimentSettings
 
 pytest.importorskip("matplotlib")
 
@@ -136,12 +136,12 @@ def test_the_report_escapes_what_it_is_given(tmp_path):
 
 
 def test_literal_is_algorithm_one():
-    assert Settings(literal=True).options == {
+    assert ExperimentSettings(literal=True).options == {
         "reg": 0.0, "reg_scaling": "plain", "momentum": False, "anneal": False, "tol": 0.0,
         "max_iter": 200,
     }  # fmt: skip
-    assert Settings(literal=True, reg=1, sweeps=40).options["reg"] == 1
-    assert Settings(intercepts=True).options == {"reg": "auto", "intercepts": True}
+    assert ExperimentSettings(literal=True, reg=1, sweeps=40).options["reg"] == 1
+    assert ExperimentSettings(intercepts=True).options == {"reg": "auto", "intercepts": True}
 
 
 @pytest.mark.parametrize(

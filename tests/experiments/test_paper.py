@@ -7,7 +7,7 @@ import pytest
 
 from fastemf.datasets import load_wsdream
 from fastemf.experiments import measured, synthetic, wsdream
-from fastemf.experiments.settings import LEVELS, Settings
+from fastemf.experiments.settings import LEVELS, ExperimentSettings
 
 pytestmark = pytest.mark.compiled
 
@@ -37,7 +37,7 @@ WSDREAM = {
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_synthetic_to_the_letter():
-    tally, _ = synthetic.measure(Settings(literal=True))
+    tally, _ = synthetic.measure(ExperimentSettings(literal=True))
     for rate, measures in SYNTHETIC.items():
         for measure, (means, deviations) in measures.items():
             found = np.array([tally.mean(measure, rate, omega) for omega in LEVELS])
@@ -50,7 +50,7 @@ def test_synthetic_to_the_letter():
 @pytest.fixture(scope="module")
 def tally(data_folder):
     draws = wsdream.draws_of(load_wsdream(data_folder), repeats=3)
-    plain = Settings(literal=True, reg=1.0, sweeps=40)
+    plain = ExperimentSettings(literal=True, reg=1.0, sweeps=40)
     return measured.judge_draws(plain, draws, wsdream.BINS, "s")
 
 

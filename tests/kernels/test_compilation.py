@@ -129,5 +129,7 @@ def test_a_terminal_is_told_of_compilation_once(tmp_path):
 def test_rows_that_no_block_could_solve_for_want_of_memory_are_an_error(monkeypatch):
     monkeypatch.setattr(sweep, "launch", lambda *args: None)
     R = np.ones((3, 3))
-    with pytest.raises(MemoryError, match=r"no memory for the scratch of a block of rows, [\d,]+"):
+    with pytest.raises(
+        MemoryError, match=r"no memory for the scratch of a block of rows, over [\d,]+"
+    ):
         fastemf.complete(R, 0.5, 1, init=(np.ones((3, 1)), np.ones((3, 1))))

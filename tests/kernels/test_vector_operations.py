@@ -10,7 +10,7 @@ from fastemf.kernels import batch as batches
 from fastemf.kernels import row, vectors
 from fastemf.kernels.compilation import INTERPRETED
 from fastemf.kernels.frames import Plan, Unset, code_of, pack
-from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, Sweep
+from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, RowSweep
 from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
@@ -28,7 +28,7 @@ def run(unit, *args):
         unit.function(*numbers, *frames)
         return
     packed = [pack(frame) for frame in frames]
-    unit.ctypes(*(p.type for p in packed))(*numbers, *(p.address for p in packed))
+    unit.from_python(*(p.type for p in packed))(*numbers, *(p.address for p in packed))
 
 
 def a_batch(dtype, q, size, **arrays):
@@ -58,8 +58,8 @@ def a_sweep(dtype, other, batch, units=()):
     rows = Rows(index, np.zeros(3, np.int32), none, none)
     reports = Reports(np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8))
     batch_type = None if INTERPRETED else pack(batch).type
-    plan = Plan(index, index, 0, Unset(batch_type, Batch, {}))
-    sweep = Sweep(rows, problem, reports, plan, code_of(Code, {}))
+    plan = Plan(index, index, 0, index, 1, 0, Unset(batch_type, Batch, {}))
+    sweep = RowSweep(rows, problem, reports, plan, code_of(Code, {}))
     kind = None if INTERPRETED else pack(sweep).type
     return sweep._replace(code=code_of(Code, dict(units), kind, batch_type))
 
@@ -161,7 +161,7 @@ def test_residuals_trials_and_moves(dtype):
 
     @numba.njit
     def call(v, r, s, w, at, n, upper, lower, step):
-        squares = vectors.residuals(v, r, s, w, at, n, upper, lower)
+        squares = vectors.update_residuals(v, r, s, w, at, n, upper, lower)
         return squares, vectors.trial(v, r, s, at, n, step)
 
     squares, trial = call(v, r, s, w, at, n, upper, lower, step)

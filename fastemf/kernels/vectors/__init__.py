@@ -20,10 +20,10 @@ if INTERPRETED:
         move,
         panel,
         pivots,
-        residuals,
         substitute_backward,
         substitute_forward,
         trial,
+        update_residuals,
     )
 else:
     from fastemf.kernels.vectors.observations import (
@@ -37,8 +37,8 @@ else:
         make_tile,
         make_weighted_sum,
         move,
-        residuals,
         trial,
+        update_residuals,
     )
     from fastemf.kernels.vectors.triangles import (
         lanes_in,
@@ -64,8 +64,8 @@ __all__ = [
     "move",
     "panel",
     "pivots",
-    "residuals",
     "substitute_backward",
     "substitute_forward",
     "trial",
+    "update_residuals",
 ]

@@ -52,7 +52,7 @@ def fetch_ones(out, at, count):
     fetch(out, at, count, np.ones(count, out.dtype), 0)
 
 
-def residuals(v, r, s, w, at, count, upper, lower):
+def update_residuals(v, r, s, w, at, count, upper, lower):
     part = slice(at, at + count)
     before = r[part].astype(np.float64)
     r[part] -= s[part]

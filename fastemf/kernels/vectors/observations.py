@@ -226,7 +226,7 @@ def _residuals_codegen(context, builder, signature, args):
 
 
 @intrinsic
-def residuals(typing, v, r, s, w, at, count, upper, lower):
+def update_residuals(typing, v, r, s, w, at, count, upper, lower):
     """Subtract s from r and set w = v · weight of r's sign, for whole vectors from `at` on.
 
     Returns Σ v r², its part with r < 0, and Σ v r² with r as it was before, in float64.
