@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fastemf.sensing.rip import measurements_needed as measurements_needed
     from fastemf.sensing.rip import rip_constant as rip_constant
     from fastemf.sensing.sense import sense as sense
+    from fastemf.solver.axis import Axis as Axis
     from fastemf.solver.checkpoint import CheckpointError as CheckpointError
     from fastemf.solver.records import SweepRecord as SweepRecord
     from fastemf.support.warn import ConvergenceWarning as ConvergenceWarning
@@ -61,6 +62,7 @@ _HOME = {
     "Calibration": "coverage",
     "load": "model.loading",
     "Labels": "inputs.labels",
+    "Axis": "solver.axis",
     "ModelFileError": "model.file",
     "CheckpointError": "solver.checkpoint",
     "SweepRecord": "solver.records",

@@ -21,6 +21,7 @@ from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Settings
 from fastemf.support.validation import check_levels
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
+from fastemf.support.whole_file import check_target
 
 __all__ = ["complete_levels", "fit_near"]
 
@@ -167,6 +168,7 @@ def _at_level(settings: Settings, omega: float) -> Settings:
     """Make the settings of one level, with a checkpoint of its own."""
     path = settings.checkpoint
     if path is not None:
+        check_target(path, "a checkpoint")
         path = Path(path).with_name(f"{Path(path).stem}-{omega!r}{Path(path).suffix}")
         check_begin(path, settings.resume)
     return replace(settings, omega=omega, checkpoint=path)

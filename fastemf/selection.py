@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -236,6 +237,9 @@ def select(
     names = (rows, cols, values)
     observed = open_in_memory(R, weights, shape, names, n_jobs)
     ks = _check_ranks(ks, observed.shape)
+    if validation is not None and not isinstance(validation, numbers.Real):  # entries, read once
+        validation = hold_apart(observed, validation, settings.generator(), names).held_out
+        names = (None, None, None)
 
     def fitted(
         to_fit: Observations, k: int, reg: Any = "auto", init: Any = "spectral"

@@ -253,8 +253,10 @@ def test_bad_option(name, value, error, parts):
 
 @pytest.mark.parametrize("options", [{"reg": 0.1}, {"reg": 0, "intercepts": True}])
 def test_orthogonalize_needs_no_ridge_and_no_intercepts(options):
-    received = f"got reg={float(options['reg'])} and intercepts={options.get('intercepts', False)}"
-    with refuses(ValueError, "orthogonalize=True needs reg=0 and intercepts=False", received):
+    name, value = ("intercepts", True) if "intercepts" in options else ("reg", 0.1)
+    needed = {"intercepts": False, "reg": 0}[name]
+    rule, received = f"orthogonalize=True needs {name}={needed}", f"got {name}={value}"
+    with refuses(ValueError, rule, received):
         complete(orthogonalize=True, **options)
 
 

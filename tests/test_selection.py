@@ -1,8 +1,11 @@
 """Selection: the losses are those of loops by hand, and the rules choose what they say."""
 
+import io
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fastemf
@@ -394,3 +397,18 @@ def test_the_choice_is_nearly_the_best_on_web_service_times(data_folder, interce
         for setting in chosen.table
     ]
     assert loss(chosen.fit) <= 1.02 * min(others)
+
+
+def test_validation_entries_are_read_once():
+    rows, cols = np.nonzero(~np.isnan(R))
+    log = {"client": [f"c{i}" for i in rows], "service": [f"s{j}" for j in cols]}
+    log["ms"] = R[rows, cols]
+    table = pd.DataFrame(log)
+    judges = table[::7].to_csv(index=False)
+    settings = {"omega": 0.3, "ks": [1], "regs": [0.1, 1.0], "folds": 2, "max_iter": 5}
+    names = {"rows": "client", "cols": "service", "values": "ms"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        once = fastemf.select(table, validation=io.StringIO(judges), **names, **settings)
+        again = fastemf.select(table, validation=table[::7], **names, **settings)
+    assert [row.loss for row in once.table] == [row.loss for row in again.table]

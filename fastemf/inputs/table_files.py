@@ -138,10 +138,12 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
     with replacing(target, "a table") as whole:
         if extension in DELIMITERS:
             whole.write(csv_bytes(table, DELIMITERS[extension]))
-        else:
+        elif extension == ".parquet":
             from pyarrow import parquet
 
             parquet.write_table(table, whole)
+        else:
+            raise ValueError(f"no table can be written as {extension}")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

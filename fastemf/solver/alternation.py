@@ -79,6 +79,7 @@ class State:
     restarts: int = 0
     best: Point | None = None  # by the loss on what is held out, if anything is
     best_sweep: int = 0
+    stopped: bool = False  # by the callback
     converged: bool = False
     history: list[SweepRecord] = field(default_factory=list)
 
@@ -142,22 +143,26 @@ class Alternation:
         4. Let the ridge move; stop when it has come to rest and F has converged, or when what
            is held out has not been fitted better for too long.
         """
-        stopped = False
-        while not (state.converged or stopped) and len(state.history) < self.settings.max_iter:
+        # A level that a callback ended is done: the next one began from it. A single fit goes on.
+        state.stopped = state.stopped and bool(self.settings.omegas)
+        while not (state.converged or state.stopped or self._out_of_sweeps(state)):
             sweep = self._judged(self._swept(state))
             record = self._recorded(state, sweep)
-            stopped = bool(self.callback(record))
+            state.stopped = bool(self.callback(record))
             if sweep.accepted:
                 self._accept(state, sweep)
             else:
                 state.accepted_since = 0
             self._look_for_the_best(state)
             if self.keep is not None:
-                out_of_sweeps = len(state.history) == self.settings.max_iter
-                self.keep(state, state.converged or stopped or out_of_sweeps)
+                self.keep(state, state.converged or state.stopped or self._out_of_sweeps(state))
 
         end = state.point if state.best is None else state.best
-        return Outcome(end.X, end.Y, end.ridge, tuple(state.history), state.converged, stopped)
+        history = tuple(state.history)
+        return Outcome(end.X, end.Y, end.ridge, history, state.converged, state.stopped)
+
+    def _out_of_sweeps(self, state: State) -> bool:
+        return len(state.history) >= self.settings.max_iter
 
     def _swept(self, state: State) -> Sweep:
         """Solve for Y, then for X, from an X that may be extrapolated."""

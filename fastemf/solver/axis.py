@@ -30,6 +30,13 @@ class Axis:
         What the items are called; None where they go by number.
     unseen
         Numbers of the items without any observation.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemf
+    >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0, 5.0]), omega=0.5, k=1, reg=0)
+    >>> fit.rows.size, fit.cols.size, fit.cols.k
+    (2, 3, 1)
     """
 
     factor: NDArray[Any]

@@ -101,11 +101,10 @@ class Settings:
             raise ValueError(
                 'reg="auto" is count-scaled; give reg a number to use reg_scaling="plain"'
             )
-        if self.orthogonalize and (self.reg != 0 or self.intercepts):
-            raise ValueError(
-                "orthogonalize=True needs reg=0 and intercepts=False, "
-                f"got reg={self.reg!r} and intercepts={self.intercepts}"
-            )
+        if self.orthogonalize and self.reg != 0:
+            raise ValueError(f"orthogonalize=True needs reg=0, got reg={self.reg!r}")
+        if self.orthogonalize and self.intercepts:
+            raise ValueError("orthogonalize=True needs intercepts=False, got intercepts=True")
         if self.solver == "cg" and self.reg == 0:
             raise ValueError(
                 'solver="cg" needs a ridge, got reg=0: rows with few observations have no single '

@@ -41,20 +41,22 @@ class DamagedFileError(ValueError):
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     """Read all arrays of an ``.npz`` file, each with memory of its own."""
-    content = Path(path).read_bytes()
-    if content.startswith(NPY):
-        raise DamagedFileError("it holds a single array")
-    members = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for member in archive.infolist():
-                _check_member(member)
-                members[member.filename] = archive.read(member)  # checks its checksum
-    except DamagedFileError:
-        raise
-    except NOT_AN_ARCHIVE as error:
-        raise DamagedFileError("truncated, damaged, or another kind of file") from error
-    return {name.removesuffix(".npy"): _array(name, data) for name, data in members.items()}
+    arrays = {}
+    with Path(path).open("rb") as file:
+        if file.read(len(NPY)) == NPY:
+            raise DamagedFileError("it holds a single array")
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for member in archive.infolist():
+                    _check_member(member)
+                    name = member.filename
+                    # Reading checks the checksum.
+                    arrays[name.removesuffix(".npy")] = _array(name, archive.read(member))
+        except DamagedFileError:
+            raise
+        except NOT_AN_ARCHIVE as error:
+            raise DamagedFileError("truncated, damaged, or another kind of file") from error
+    return arrays
 
 
 def _check_member(member: zipfile.ZipInfo) -> None:

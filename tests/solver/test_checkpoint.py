@@ -245,6 +245,34 @@ def test_resumed_levels_have_the_bits_of_ones_without_interruption(name, tmp_pat
         same_bits(one, two)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_levels_that_a_callback_ended_are_not_fitted_again(tmp_path):
+    settings = {"omegas": (0.1, 0.5, 0.9), "k": 2, "tol": 0}
+    whole = fastemf.complete_levels(R, callback=lambda record: record.sweep >= 5, **settings)
+    assert [fit.n_iter for fit in whole.fits] == [5, 5, 5]
+    kept = {"checkpoint": tmp_path / "state.npz", "checkpoint_every": 1, "resume": True}
+    killer = Killer(7)  # in the second level
+
+    def ends_early(record):
+        killer(record)
+        return record.sweep >= 5
+
+    with pytest.raises(Killed):
+        fastemf.complete_levels(R, callback=ends_early, **kept, **settings)
+    for _ in range(2):
+        again = fastemf.complete_levels(
+            R, callback=lambda record: record.sweep >= 5, **kept, **settings
+        )
+        for one, two in zip(again.fits, whole.fits, strict=True):
+            same_bits(one, two)
+
+
+@pytest.mark.parametrize("path", ["", "."])
+def test_levels_need_a_file_name_for_their_checkpoints(path):
+    with pytest.raises(OSError, match=r"checkpoint|folder|directory"):
+        fastemf.complete_levels(R, (0.2, 0.8), 2, checkpoint=path)
+
+
 def test_levels_refuse_files_of_other_fits_before_any_work(tmp_path):
     def fail(record):
         pytest.fail("after a sweep")
