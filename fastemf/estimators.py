@@ -384,5 +384,9 @@ def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = No
 
 def _with_nobody(axis: Axis) -> Axis:
     """Add an item, the last, of which nothing is known: its factor and intercept are zero."""
-    extended = axis.extended()
-    return Axis.split(np.concatenate([extended, np.zeros_like(extended[:1])]), axis.k)
+
+    def more(array: NDArray[Any]) -> NDArray[Any]:
+        return np.concatenate([array, np.zeros_like(array[:1])])
+
+    intercepts = None if axis.intercepts is None else more(axis.intercepts)
+    return Axis(more(axis.factor), intercepts)
