@@ -32,16 +32,19 @@ FASTMATH = ("reassoc", "contract", "nsz", "arcp", "afn")
 
 
 def helper(*, exact: bool = False, allocates: bool = False) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function into its callers.
+    """Compile a function into its callers, always inline.
+
+    Out of line it would exist twice, on its own and optimised within the caller, under one name:
+    a process that has compiled it calls the one, a process that has loaded the caller from disk
+    the other, and sums that are contracted in another way differ in their last bits.
 
     Unless it `allocates`, reference counts are left out, which are atomic operations, two per
     array and call, more than a short row's arithmetic. `exact` forbids the compiler to
-    rearrange arithmetic, so that results are bitwise identical wherever the function is
-    used, and inlines it there, so that loops around it still vectorise.
+    rearrange arithmetic, so that results are bitwise identical wherever the function is used.
     """
     flags = _flags(exact=exact, allocates=allocates)
     compiler: Any = numba.njit  # whose stubs do not know all flags
-    return compiler(**flags, forceinline=exact, no_cfunc_wrapper=True)  # type: ignore[no-any-return]
+    return compiler(**flags, forceinline=True, no_cfunc_wrapper=True)  # type: ignore[no-any-return]
 
 
 def loop(function: Callable[..., Any]) -> Any:

@@ -28,7 +28,6 @@ from fastemf.kernels.problem import (
     SOLVED,
 )
 from fastemf.kernels.vectors import (
-    apart,
     copy,
     dots,
     fetch,
@@ -118,7 +117,6 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
 @helper()
 def add_slope(l, place, at, count, keep, r, out, sweep, batch):
     """Add Σ w r y to out[l]: the gradient's part of `add_products` alone."""
-    apart()
     rows, w, gram = batch.rows, batch.w, batch.gram
     summands = Summands(rows, w, r, gram, out, sweep.rows.indices, sweep.problem.other)
     run = Run(place, at, count, keep, 0, l, 0)
@@ -245,7 +243,6 @@ def _correct_flips(l, i, sweep, batch):
 @helper()
 def row_trial(l, i, s, step, sweep, batch):
     """Compute what a step gives: f, Σ v r² over residuals ≥ 0 and < 0, weights that change."""
-    apart()
     indptr, ridge, x, p = sweep.rows.indptr, batch.ridge, batch.x, batch.p
     upper, lower = sweep.problem.upper, sweep.problem.lower
     d, lanes = indptr[i + 1] - indptr[i], lanes_of(s)
@@ -267,7 +264,6 @@ def row_line_search(l, i, s, sweep, batch):
     It is Newton's method in one unknown, kept inside a bracket; it lands on the root as soon
     as it reaches the root's own linear piece, so no breakpoints need sorting.
     """
-    apart()
     indptr, v, r, at = sweep.rows.indptr, batch.v, batch.r, batch.at[l]
     ridge, x, p = batch.ridge, batch.x, batch.p
     upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)

@@ -6,7 +6,6 @@ from fastemf.kernels.compilation import INTERPRETED
 
 if INTERPRETED:
     from fastemf.kernels.vectors.meaning import (
-        apart,
         copy,
         dots,
         fetch,
@@ -27,7 +26,6 @@ if INTERPRETED:
     )
 else:
     from fastemf.kernels.vectors.observations import (
-        apart,
         copy,
         dots,
         fetch,
@@ -50,7 +48,6 @@ else:
     )
 
 __all__ = [
-    "apart",
     "copy",
     "dots",
     "fetch",

@@ -7,10 +7,6 @@ import numpy as np
 from fastemf.kernels.width import PANEL, PANEL_COLUMNS, VECTOR_BYTES
 
 
-def apart():
-    pass
-
-
 def lanes_of(array):
     return VECTOR_BYTES // array.itemsize
 

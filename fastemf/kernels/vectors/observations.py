@@ -19,17 +19,6 @@ from fastemf.kernels.width import VECTOR_BYTES
 
 
 @intrinsic
-def apart(typing):
-    """Keep the calling function, which is rarely needed, from being inlined: it compiles once."""
-
-    def codegen(context, builder, signature, args):
-        builder.function.attributes.add("noinline")
-        return context.get_dummy_value()
-
-    return types.void(), codegen
-
-
-@intrinsic
 def lanes_of(typing, array):
     """Return the number of elements in a vector, as a constant that the compiler knows."""
     count = VECTOR_BYTES // (array.dtype.bitwidth // 8)
