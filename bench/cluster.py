@@ -37,6 +37,7 @@ def timed_solve(*args: Any) -> tuple[str, float, int]:
 def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
     """Return wall-clock seconds, those of the slowest worker's solves, and both factors' bytes."""
     from fastemf.solver.blocks import RowProblem
+    from fastemf.solver.half_sweep import Own, Regressors
 
     rng = np.random.default_rng(0)
     sides = (source.by_row, source.by_col)
@@ -45,8 +46,8 @@ def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
     )
     began = time.perf_counter()
     reports = sides[axis].each(
-        timed_solve, (other, np.empty(0, other.dtype)), (start, sides[axis].mass),
-        RowProblem(0.1, k, 0.0), n_threads=1,
+        timed_solve, Regressors.of(other), Own(start, np.column_stack([sides[axis].mass] * 2)),
+        RowProblem(0.1, k), n_threads=1,
     )  # fmt: skip
     busy: dict[str, float] = {}
     for _, (worker, seconds, _) in reports:

@@ -170,6 +170,7 @@ def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_0
     from fastemf.kernels.width import padded
     from fastemf.observations.source import Side
     from fastemf.solver.blocks import RowProblem, solve_block
+    from fastemf.solver.half_sweep import Own, Regressors
 
     rng = np.random.default_rng(0)
     per_observation, per_row = {}, {}
@@ -184,14 +185,15 @@ def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_0
             values = (other[indices].mean(axis=1) + rng.chisquare(3, n * length)).astype(np.float32)
             mass = np.full(n, float(length))
             side = Side(indptr, indices, values, values[:0], mass)
-            none, problem = np.empty(0, np.float32), RowProblem(0.1, k, 0.0)
+            ridge, problem = np.column_stack([mass, mass]), RowProblem(0.1, k)
             start = np.zeros((n, k), np.float32)
-            start = solve_block(side, moved, none, start, mass, problem, 1).factor
+            given = Regressors.of(moved)
+            start = solve_block(side, *given, *Own(start, ridge), problem, 1).factor
             taken = []
             wide = padded(other)
             for _ in range(repeats):
                 began = time.perf_counter()
-                solve_block(side, wide, none, start, mass, problem, 1)
+                solve_block(side, wide, *given[1:], *Own(start, ridge), problem, 1)
                 taken.append(time.perf_counter() - began)
             seconds[length] = min(taken) / n
         slope = (seconds[128] - seconds[8]) / 120

@@ -13,12 +13,13 @@ from fastemf.model.factorization import Factorization
 from fastemf.observations.source import Source
 from fastemf.solver.axis import Axis
 from fastemf.solver.fitting import alternate
-from fastemf.solver.half_sweep import CompletionEngine
+from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import NoiseRidge, RidgeSchedule
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import EarlierModel, starting_factors
+from fastemf.solver.weighting import plain
 from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 
@@ -233,14 +234,14 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
         observations,
         omega,
         mu=mu,
-        count_scaled=settings.reg_scaling == "count",
+        weighting=None if settings.reg_scaling == "count" else plain(observations.shape),
         n_threads=n_threads,
         steps=settings.steps,
     )
     judge = None
     if data.held_out is not None:
         judge = CompletionEngine(
-            data.held_out, omega, mu=mu, scale=engine.spread, count_scaled=True, n_threads=n_threads
+            data.held_out, omega, mu=mu, scale=engine.spread, n_threads=n_threads
         )
 
     def start() -> tuple[NDArray[Any], NDArray[Any]]:

@@ -4,8 +4,9 @@ For each row of one factor, given the other one, a sweep minimises over x
 
     f(x) = Σ v_j w(r_j) r_j² + Σ_a ridge_a x_a²,     r_j = b_j − offset_j − y_j·x,
 
-with w = ω where r_j ≥ 0 and 1 − ω where r_j < 0. There is no version for columns: the caller
-swaps the arguments.
+with w = ω where r_j ≥ 0 and 1 − ω where r_j < 0. An observation's v_j may be multiplied by a
+scale of its index, and is 0 for cells outside the sample. There is no version for columns: the
+caller swaps the arguments.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ __all__ = [
     "Reports",
     "RowSweep",
     "Rows",
+    "Sample",
     "batch_plan",
 ]
 
@@ -35,8 +37,8 @@ BATCH_BYTES = 1 << 18  # and its Gram matrices
 MAX_NEWTON = 60  # the worst cases that a search found need a dozen
 
 # The columns of `stats`, which a row's solve reports.
-ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
-N_STATS = 6
+ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES, FREEDOM, WEIGHT = range(8)
+N_STATS = 8
 
 # Status of a row. Errors are data here: raising would make the parallel loop serial. A row is
 # UNTOUCHED where memory ran out, and NEEDS_MINIMUM_NORM where that code is not compiled yet.
@@ -52,13 +54,28 @@ class Rows(NamedTuple):
     weights: NDArray[Any]  # empty where all are one
 
 
+class Sample(NamedTuple):
+    """Which cells count, and how much.
+
+    A cell belongs to the sample if its hash, of 32 bits, is one of the `span` numbers from
+    `first` on, which follow each other in a circle. The hash is a symmetric function of two
+    marks, so that mirrored cells of rows and columns with common marks are in one sample.
+    """
+
+    scales: NDArray[Any]  # of each index, which multiply the weights, or empty
+    marks: NDArray[np.int64]  # of each index, 32 bits each, or empty where all cells count
+    own: NDArray[np.int64]  # of each row
+    first: int
+    span: int
+
+
 class Problem(NamedTuple):
     """What the rows are regressed on, and how."""
 
     other: NDArray[Any]  # the other factor, a row per index, padded to whole vectors
     offset: NDArray[Any]  # what is subtracted from the values, one per index, or empty
-    ridge: NDArray[np.float64]  # of each row, on its first `n_factors` coordinates
-    intercept_ridge: float  # on the rest
+    sample: Sample
+    ridge: NDArray[np.float64]  # by row: on the first `n_factors` coordinates, and on the rest
     n_factors: int
     upper: float  # ω and 1 − ω, representable in the data's dtype
     lower: float
@@ -66,6 +83,7 @@ class Problem(NamedTuple):
     tiny: float
     max_newton: int  # 0 evaluates at `start` and moves nothing
     steps: int  # 0 minimises exactly; else one direction, by that many conjugate gradient steps
+    leverages: int  # 1 measures, where nothing moves, how much of each row its own data decide
     start: NDArray[Any]  # where rows start from
 
 
@@ -75,6 +93,7 @@ class Reports(NamedTuple):
     out: NDArray[Any]  # solutions
     stats: NDArray[np.float64]  # zeros at first; see the columns above
     status: NDArray[np.int8]
+    leverages: NDArray[np.float64]  # of each observation, or empty
 
 
 class Code(NamedTuple):
@@ -86,6 +105,7 @@ class Code(NamedTuple):
     minimum_norm: Any
     step: Any
     conjugate: Any
+    leverages: Any
 
 
 class RowSweep(NamedTuple):
@@ -147,6 +167,7 @@ class Batch(NamedTuple):
     L: Any  # of one singular row
     M: Any
     picked: Any
+    triangle: Any  # of one row's leverages, in float64
 
 
 def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Problem) -> Plan:
@@ -156,12 +177,19 @@ def batch_plan(indptr: NDArray[np.int64], blocks: NDArray[np.int64], problem: Pr
     filled = int(np.max(np.diff(indptr[blocks]) + lanes * np.diff(blocks)))
     spare = min(filled, max(lanes, RESIDENT_BYTES // (wide * dtype.itemsize)))
     exact = problem.max_newton > 0 and problem.steps == 0
-    return _plan(dtype, problem.start.shape[1], wide, spare, exact, problem.steps > 0)
+    q, levers = problem.start.shape[1], problem.leverages > 0
+    return _plan(dtype, q, wide, spare, exact, problem.steps > 0, levers)
 
 
 @lru_cache(maxsize=64)  # a fit asks for few, again and again
 def _plan(
-    dtype: np.dtype[Any], q: int, wide: int, spare: int, exact: bool, conjugate: bool
+    dtype: np.dtype[Any],
+    q: int,
+    wide: int,
+    spare: int,
+    exact: bool,
+    conjugate: bool,
+    levers: bool,
 ) -> Plan:
     item = dtype.itemsize
     lanes = VECTOR_BYTES // item
@@ -184,7 +212,7 @@ def _plan(
         rows=(dtype, (spare + chunk, wide)),
         v=observed, r=observed, s=observed, w=observed,
         change=observed if conjugate else (dtype, (1,)),
-        gram=(dtype, (size * tall if exact else 1, wide)),
+        gram=(dtype, (size * tall if exact or levers else 1, wide)),
         ridge=(dtype, (size, q)),
         x=vector, g=vector, p=vector,
         toward=vector if conjugate else none, product=vector if conjugate else none,
@@ -196,4 +224,5 @@ def _plan(
         floor=(dtype, (1, lanes)), kept=(dtype, (1, lanes)), largest=(dtype, (lanes,)),
         L=(dtype, (q if exact else 1, q)), M=(dtype, (q + 2 if exact else 1, q)),
         picked=(np.bool_, (q,)),
+        triangle=(np.float64, (q if levers else 1, q)),
     )  # fmt: skip

@@ -16,6 +16,7 @@ import numpy as np
 from fastemf.kernels import newton
 from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.frames import invoke
+from fastemf.kernels.hashing import is_in_sample
 from fastemf.kernels.problem import (
     ABOVE,
     BELOW,
@@ -140,6 +141,10 @@ def evaluate(l, i, curvature, again, sweep, batch):
     indptr, indices = sweep.rows.indptr, sweep.rows.indices
     values, weights = sweep.rows.values, sweep.rows.weights
     other, offset, code = sweep.problem.other, sweep.problem.offset, sweep.code
+    sample = sweep.problem.sample
+    scales, marks, own, begin, span = (
+        sample.scales, sample.marks, sample.own, sample.first, sample.span
+    )  # fmt: skip
     rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
     ridge, x, g, gram = batch.ridge, batch.x, batch.g, batch.gram
     spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
@@ -166,6 +171,13 @@ def evaluate(l, i, curvature, again, sweep, batch):
         if offset.size:
             for c in range(count):
                 r[o + c] -= offset[indices[e + c]]
+        if scales.size:
+            for c in range(count):
+                v[o + c] *= scales[indices[e + c]]
+        if marks.size:
+            for c in range(count):
+                if not is_in_sample(own[i], marks[indices[e + c]], begin, span):
+                    v[o + c] = 0
         squares = update_residuals(v, r, s, w, o, whole, upper, lower)
         total += squares[0]
         below += squares[1]

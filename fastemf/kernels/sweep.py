@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fastemf.kernels import batch as batches
 from fastemf.kernels import conjugate as conjugates
+from fastemf.kernels import leverage as levers
 from fastemf.kernels import row as one_row
 from fastemf.kernels.compilation import INTERPRETED, unit
 from fastemf.kernels.frames import (
@@ -65,7 +66,7 @@ def solve_rows(begin, end, sweep):
     predicted, afresh = batch.predicted, batch.afresh
     q = penalties.shape[1]
     exact = problem.max_newton > 0 and problem.steps == 0
-    curvature = 1 if exact else 0
+    curvature = 1 if exact or problem.leverages > 0 else 0
     # Element (b, a) of the triangles is U[begin[b] + a]: row b lacks the vectors before b.
     offset = 0
     for b in range(batch.begin.size):
@@ -88,7 +89,7 @@ def solve_rows(begin, end, sweep):
             l, d = i - first, indptr[i + 1] - indptr[i]
             for a in range(q):
                 x[l, a] = start[i, a]
-                penalties[l, a] = ridge[i] if a < n_factors else problem.intercept_ridge
+                penalties[l, a] = ridge[i, 0] if a < n_factors else ridge[i, 1]
             if d == 0:
                 status[i] = EMPTY
                 continue
@@ -107,6 +108,8 @@ def solve_rows(begin, end, sweep):
                 unfinished += 1
             elif problem.max_newton > 0:
                 invoke(code.conjugate, l, i, sweep, batch)
+            elif problem.leverages > 0:
+                invoke(code.leverages, l, i, sweep, batch)
 
         # ... then those that are not solved yet share the lanes, iteration by iteration.
         for _ in range(problem.max_newton):
@@ -150,6 +153,11 @@ UNITS = {
         "step": one_row.step,
     },
     "conjugate": {"evaluate": one_row.evaluate, "conjugate": conjugates.conjugate},
+    "leverages": {
+        "evaluate": one_row.evaluate,
+        "add_products": one_row.add_products,
+        "leverages": levers.leverages,
+    },
 }
 SINGULAR = {"minimum_norm": batches.minimum_norm}
 
@@ -183,7 +191,9 @@ def sweep_rows(
     plan = batch_plan(rows.indptr, blocks, problem)
     parts: list[Frame] = [pack(part) for part in (rows, problem, reports, plan)]
     kind = None if INTERPRETED else frame_type(RowSweep, (*(p.type for p in parts), CODE_TYPE))
-    mode = "evaluate" if problem.max_newton == 0 else "conjugate" if problem.steps else "exact"
+    mode = "conjugate" if problem.steps else "exact"
+    if problem.max_newton == 0:
+        mode = "leverages" if problem.leverages else "evaluate"
     code = _code(kind, plan.like.type, mode, kind in _singular_met)
     reports.status[blocks[0] : blocks[-1]] = UNTOUCHED
     launch(solve_rows, n_threads, blocks, RowSweep._make([*parts, code]))

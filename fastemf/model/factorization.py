@@ -24,8 +24,9 @@ from fastemf.model.summary import Summary, summarise_axis
 from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
-from fastemf.solver.half_sweep import CompletionEngine
+from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge, SweepRecord
+from fastemf.solver.weighting import plain
 from fastemf.support.validation import check_axis, check_choice, check_clip, check_integer
 
 __all__ = ["Factorization"]
@@ -561,7 +562,7 @@ class Factorization:
             self.omega,
             mu=self.mu if self.rows.has_intercepts else None,
             scale=self.scale,
-            count_scaled=self.reg_scaling == "count",
+            weighting=None if self.reg_scaling == "count" else plain(observed.shape),
             n_threads=n_threads,
         )
 

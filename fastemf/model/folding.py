@@ -8,7 +8,7 @@ from fastemf.inputs.labels import Labels
 from fastemf.model.prediction import Axes
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis
-from fastemf.solver.half_sweep import CompletionEngine
+from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.support.warn import warn
 

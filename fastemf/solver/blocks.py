@@ -18,20 +18,36 @@ from fastemf.kernels.sweep import sweep_rows
 from fastemf.kernels.threads import balanced
 from fastemf.observations.source import Side
 
-__all__ = ["RowProblem", "Solved", "solve_block"]
+__all__ = ["EVERYTHING", "Part", "RowProblem", "Solved", "solve_block"]
 
 BLOCKS_PER_THREAD = 8  # blocks are scheduled statically: several per thread even out the work
+ALL = 1 << 32  # hashes there are
 WORK_PER_LAUNCH = 4e9  # multiply-adds per thread, about a second, after which Ctrl-C is heard
+
+
+class Part(NamedTuple):
+    """The cells whose hash is one of `span` numbers from `first` on, modulo 2³²."""
+
+    first: int
+    span: int
+
+    def rest(self) -> Part:
+        """Return all other cells."""
+        return Part((self.first + self.span) % ALL, ALL - self.span)
+
+
+EVERYTHING = Part(0, ALL)
 
 
 class RowProblem(NamedTuple):
     """What all rows of a half-sweep have in common, beside the other factor."""
 
     omega: float
-    n_factors: int  # coordinates with a row's own ridge
-    intercept_ridge: float  # on the rest
+    n_factors: int  # coordinates with the first of a row's two ridges; the rest have the second
     solve: bool = True  # False evaluates at the start and moves nothing
     steps: int = 0  # 0 for exact solves, or how many steps of conjugate gradients a row gets
+    part: Part = EVERYTHING  # cells that count, by the hash of their marks
+    leverages: str = ""  # "sums" of each row's, where nothing is solved, or "each" observation's
 
 
 class Solved(NamedTuple):
@@ -40,27 +56,32 @@ class Solved(NamedTuple):
     factor: NDArray[Any]
     stats: NDArray[np.float64]
     status: NDArray[np.int8]
+    leverages: NDArray[np.float64]  # of each observation of a block, where asked for
 
     @classmethod
-    def empty(cls, n_rows: int, q: int, dtype: np.dtype[Any]) -> Solved:
+    def empty(cls, n_rows: int, q: int, dtype: np.dtype[Any], n_leverages: int = 0) -> Solved:
         """Make room for the rows of all blocks."""
         return cls(
             np.empty((n_rows, q), dtype),
             np.zeros((n_rows, kernels.N_STATS)),
             np.zeros(n_rows, np.int8),
+            np.zeros(n_leverages),
         )
 
     def put(self, rows: slice, block: Solved) -> None:
         """Fill in the rows of a block."""
-        self.factor[rows], self.stats[rows], self.status[rows] = block
+        self.factor[rows], self.stats[rows], self.status[rows], _ = block
 
 
 def solve_block(
     side: Side,
     other: NDArray[Any],
     offset: NDArray[Any],
+    scales: NDArray[Any],
+    marks: NDArray[np.int64],
     start: NDArray[Any],
     ridge: NDArray[np.float64],
+    own_marks: NDArray[np.int64],
     problem: RowProblem,
     n_threads: int,
 ) -> Solved:
@@ -74,10 +95,15 @@ def solve_block(
         What the rows are regressed on, as `fastemf.kernels.width.padded` gives it, and what is
         subtracted from the values first, both by index on the other side; `offset` may be
         empty.
+    scales, marks
+        What multiplies the weights, and what decides which cells count, by index on the other
+        side; each may be empty.
     start
         (rows, q): where Newton's method starts, or where F is evaluated.
     ridge
-        The ridge of each row.
+        (rows, 2): the ridge of each row on its first coordinates, and on the rest.
+    own_marks
+        The marks of the rows, where those of the other side are given.
     problem
         What the rows have in common.
     n_threads
@@ -85,13 +111,15 @@ def solve_block(
     """
     dtype = side.dtype.type
     n_rows, q = start.shape
-    solved = Solved.empty(n_rows, q, start.dtype)
+    n_leverages = side.size if problem.leverages == "each" else 0
+    solved = Solved.empty(n_rows, q, start.dtype, n_leverages)
     limits = np.finfo(dtype)
     upper, lower = float(dtype(problem.omega)), float(dtype(1 - problem.omega))
     given = kernels.Problem(
-        other, offset, ridge, float(problem.intercept_ridge), problem.n_factors,
-        upper, lower, float(limits.eps), float(limits.tiny),
-        kernels.MAX_NEWTON if problem.solve else 0, problem.steps, start,
+        other, offset, kernels.Sample(scales, marks, own_marks, *problem.part),
+        ridge, problem.n_factors, upper, lower, float(limits.eps), float(limits.tiny),
+        kernels.MAX_NEWTON if problem.solve else 0, problem.steps, int(problem.leverages != ""),
+        start,
     )  # fmt: skip
     rows = kernels.Rows(side.indptr, side.indices, side.values, side.weights)
     work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q

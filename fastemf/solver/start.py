@@ -16,7 +16,7 @@ from fastemf.kernels.threads import balanced, launch, single_threaded_blas
 from fastemf.kernels.width import padded
 from fastemf.observations.source import Grouped, Side, Source
 from fastemf.solver.axis import Axis
-from fastemf.solver.half_sweep import CompletionEngine
+from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
 from fastemf.support.validation import check_factor

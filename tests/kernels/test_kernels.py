@@ -35,11 +35,13 @@ def solve(B, b, omega, ridge=0.0, v=None, start=None, dtype=np.float64, steps=0)
             np.array([0, d]), np.arange(d, dtype=np.int32), np.ascontiguousarray(b, dtype), v
         ),
         kernels.Problem(
-            padded(B.astype(dtype)), np.empty(0, dtype), np.full(1, float(ridge)), 0.0, k,
+            padded(B.astype(dtype)), np.empty(0, dtype),
+            kernels.Sample(np.empty(0, dtype), np.empty(0, int), np.empty(0, int), 0, 1 << 32),
+            np.array([[float(ridge), 0.0]]), k,
             float(dtype(omega)), float(dtype(1 - omega)), float(limits.eps), float(limits.tiny),
-            kernels.MAX_NEWTON, steps, start,
+            kernels.MAX_NEWTON, steps, 0, start,
         ),
-        kernels.Reports(out, stats, status),
+        kernels.Reports(out, stats, status, np.empty(0)),
         n_threads=1,
     )  # fmt: skip
     return out[0], stats[0], int(status[0])

@@ -10,7 +10,7 @@ from fastemf.kernels import batch as batches
 from fastemf.kernels import row, vectors
 from fastemf.kernels.compilation import INTERPRETED
 from fastemf.kernels.frames import Plan, Unset, code_of, pack
-from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, RowSweep
+from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, RowSweep, Sample
 from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
@@ -51,12 +51,15 @@ def a_sweep(dtype, other, batch, units=()):
     """A sweep without rows, for units that ask for no more than limits and indices."""
     limits = np.finfo(dtype)
     none, index = np.zeros(0, dtype), np.zeros(1, np.int64)
+    sample = Sample(none, index[:0], index[:0], 0, 1 << 32)
     problem = Problem(
-        other, none, np.zeros(0), 0.0, 0, 0.5, 0.5, float(limits.eps), float(limits.tiny), 0, 0,
-        np.zeros((0, 1), dtype),
+        other, none, sample, np.zeros((0, 2)), 0, 0.5, 0.5, float(limits.eps),
+        float(limits.tiny), 0, 0, 0, np.zeros((0, 1), dtype),
     )  # fmt: skip
     rows = Rows(index, np.zeros(3, np.int32), none, none)
-    reports = Reports(np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8))
+    reports = Reports(
+        np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8), np.zeros(0)
+    )
     batch_type = None if INTERPRETED else pack(batch).type
     plan = Plan(index, index, 0, index, 1, 0, Unset(batch_type, Batch, {}))
     sweep = RowSweep(rows, problem, reports, plan, code_of(Code, {}))

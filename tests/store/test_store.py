@@ -18,7 +18,7 @@ from fastemf import store
 from fastemf.kernels.width import padded
 from fastemf.observations.memory import observe
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
-from fastemf.solver.half_sweep import half_sweep, outcome_of
+from fastemf.solver.half_sweep import Own, Regressors, half_sweep, outcome_of
 from fastemf.store.files import header
 from fastemf.store.manifest import Manifest, StoredArray
 
@@ -159,8 +159,8 @@ def test_errors_name_the_row_of_the_matrix(tmp_path):
     for source in (observe(R), store.open(tmp_path / "store", budget=1)):
         with pytest.raises(FloatingPointError, match=r"of row 4 .* \(1 such rows\)"):
             half_sweep(
-                source.by_row, other, np.empty(0), np.ones((6, 1)), np.ones(6),
-                RowProblem(0.2, 1, 0.0), n_threads=1,
+                source.by_row, Regressors.of(other), Own(np.ones((6, 1)), np.ones((6, 2))),
+                RowProblem(0.2, 1), n_threads=1,
             )  # fmt: skip
 
 
@@ -247,13 +247,15 @@ def test_a_half_sweep_can_be_done_in_pieces_anywhere(folder):
     stored = store.open(path)
     rng = np.random.default_rng(0)
     start, other = rng.standard_normal((M, 3)), rng.standard_normal((N, 3))
-    ridge, offset = 0.1 * stored.by_row.mass, rng.standard_normal(N)
-    problem = RowProblem(0.2, 2, 0.5)
-    whole = half_sweep(stored.by_row, other, offset, start, ridge, problem, n_threads=1)
+    ridge = np.column_stack([0.1 * stored.by_row.mass, np.full(M, 0.5)])
+    given = Regressors.of(other, rng.standard_normal(N))
+    problem = RowProblem(0.2, 2)
+    whole = half_sweep(stored.by_row, given, Own(start, ridge), problem, n_threads=1)
     pieces = Solved.empty(M, 3, start.dtype)
     for first, last in reversed(list(pairwise([0, 1, 9, 10, M]))):
         address = (str(path), 0, first, last)
-        rest = (padded(other), offset, start[first:last], ridge[first:last], problem)
+        own = Own(start[first:last], ridge[first:last])
+        rest = (padded(other), *given[1:], *own, problem)
         solved = pickle.loads(solve_elsewhere(pickle.dumps((address, *rest))))
         pieces.put(slice(first, last), Solved(*solved))
     found = outcome_of(pieces, "row")
@@ -300,8 +302,9 @@ def test_more_entries_than_32_bits_count(tmp_path):
     small = observe((np.repeat([0, 2], [7, 9]), tail[0], tail[1]), shape=(3, 50))
     start, other = np.ones((3, 4), np.float32), rng.standard_normal((50, 4)).astype(np.float32)
     solve = partial(
-        solve_block, other=padded(other), offset=np.empty(0, np.float32), start=start,
-        ridge=np.full(3, 0.1), problem=RowProblem(0.3, 4, 0.0), n_threads=1,
+        solve_block, **Regressors.of(other)._replace(other=padded(other))._asdict(), start=start,
+        ridge=np.full((3, 2), 0.1), own_marks=np.empty(0, np.int64), problem=RowProblem(0.3, 4),
+        n_threads=1,
     )  # fmt: skip
     for found, expected in zip(solve(block), solve(small.by_row), strict=True):
         np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,82 @@
+"""How much of a row's fit its own observations decide.
+
+At the solution of a row, with its signs frozen, the fitted value of observation j moves with the
+value observed by h_j = v_j w_j b_jᵀ H⁻¹ b_j, its leverage; without the observation, at the same
+ridge, the residual would be r_j / (1 − h_j). The sum of the leverages is the row's degrees of
+freedom.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+
+from fastemf.kernels.compilation import unit
+from fastemf.kernels.problem import FREEDOM, NOT_FINITE, WEIGHT
+
+__all__ = ["leverages"]
+
+
+@unit()
+def leverages(l, i, sweep, batch):
+    """Report Σ h and Σ v w of a row that was evaluated with its curvature; and h, where asked.
+
+    With weights v one unit of an observation is left out at a time, min(v, 1), so that weight
+    two is the observation twice; Σ h is over all units.
+    """
+    indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
+    ridge, gram, T, stats = batch.ridge, batch.gram, batch.triangle, sweep.reports.stats
+    w, weights, out = batch.w, sweep.rows.weights, sweep.reports.leverages
+    q, top, at, first = ridge.shape[1], l * batch.tall, batch.at[l], indptr[i]
+    d = indptr[i + 1] - first
+    # H = L Lᵀ, then L⁻¹, both in the lower triangle of T.
+    for a in range(q):
+        for b in range(a + 1):
+            T[a, b] = gram[top + b, a]
+        T[a, a] += ridge[l, a]
+    for a in range(q):
+        for b in range(a):
+            total = T[a, b]
+            for c in range(b):
+                total -= T[a, c] * T[b, c]
+            T[a, b] = total / T[b, b]
+        total = T[a, a]
+        for c in range(a):
+            total -= T[a, c] * T[a, c]
+        if not total > 0:
+            sweep.reports.status[i] = NOT_FINITE
+            return
+        T[a, a] = sqrt(total)
+    for a in range(q):
+        T[a, a] = 1 / T[a, a]
+        for b in range(a):
+            total = 0.0
+            for c in range(b, a):
+                total += T[a, c] * T[c, b]
+            T[a, b] = -total * T[a, a]
+    # Σ h = tr(H⁻¹ (H − ridge)).
+    freedom = 1.0 * q
+    for b in range(q):
+        square = 0.0
+        for a in range(b, q):
+            square += T[a, b] * T[a, b]
+        freedom -= ridge[l, b] * square
+    weight = 0.0
+    for o in range(at, at + d):
+        weight += w[o]
+    stats[i, FREEDOM] = freedom
+    stats[i, WEIGHT] = weight
+    if out.size == 0:
+        return
+    for e in range(d):
+        square = 0.0
+        for a in range(q):
+            total = 0.0
+            for c in range(a + 1):
+                total += T[a, c] * other[indices[first + e], c]
+            square += total * total
+        share = 1.0
+        if weights.size and weights[first + e] > 1:
+            share = 1 / np.float64(weights[first + e])
+        out[first + e] = share * w[at + e] * square

@@ -1,0 +1,131 @@
+"""Sums over what a model leaves of the observations, row by row, in float64.
+
+A residual is taken as if the observation had not been fitted: r̃ = r / ((1 − h_row)(1 − h_col)).
+The leverages are the rows' and columns' means per unit of weight, times the weight that the
+observation had in the fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.kernels.compilation import helper, unit
+from fastemf.kernels.hashing import hash_of_cell, is_in_sample
+from fastemf.kernels.problem import Rows, Sample
+
+__all__ = ["Left", "Slopes", "Sums", "fill_slopes", "tally_rows"]
+
+# The columns of a row's sums, over its observations in the sample. t is r̃ minus the shift, w its
+# weight by sign, and G = (w(r̃) r̃)² the square of the slope of the loss.
+MASS, SLOPE, CURVATURE, LOSS, NOISE, ABOVE, BELOW, SQUARED_LOSS = range(8)
+N_SUMS = 8
+
+# The columns of what is known of a row, and of an index: what the model adds to the product, the
+# weight in the fit, the leverage per unit of weight, and the variance of the noise.
+OFFSET, SCALE, LEVERAGE, VARIANCE = range(4)
+N_KNOWN = 4
+
+LARGEST = 0.95  # a leverage per unit of weight is a mean, and one times a weight may exceed one
+
+
+class Left(NamedTuple):
+    """Observations by row, and a model of them."""
+
+    rows: Rows
+    sample: Sample
+    this: NDArray[Any]  # factors, those of `other` padded
+    other: NDArray[Any]
+    own: NDArray[np.float64]  # known of each row, see the columns above
+    about: NDArray[np.float64]  # and of each index
+    upper: float
+    lower: float
+    shift: float
+
+
+class Sums(NamedTuple):
+    """A model, and where its sums go."""
+
+    left: Left
+    out: NDArray[np.float64]
+
+
+class Slopes(NamedTuple):
+    """A model, and where the slope of the loss at each observation goes."""
+
+    left: Left
+    signed: int  # 1 gives each cell a random sign, by its hash
+    out: NDArray[Any]
+
+
+@helper()
+def _residual(i, e, left):
+    """Compute what the model leaves of an observation."""
+    j, this, other = left.rows.indices[e], left.this, left.other
+    total = left.own[i, OFFSET] + left.about[j, OFFSET]
+    for a in range(this.shape[1]):
+        total += np.float64(this[i, a]) * other[j, a]
+    return left.rows.values[e] - total
+
+
+@unit()
+def tally_rows(begin, end, sums):
+    """Sum over the observations of rows begin … end − 1."""
+    left, out = sums.left, sums.out
+    indptr, indices, weights = left.rows.indptr, left.rows.indices, left.rows.weights
+    own, about, marks = left.own, left.about, left.sample.marks
+    own_marks, first, span = left.sample.own, left.sample.first, left.sample.span
+    upper, lower = left.upper, left.lower
+    for i in range(begin, end):
+        mass, slope, curvature, loss, noise = 0.0, 0.0, 0.0, 0.0, 0.0
+        above, below, squares = 0.0, 0.0, 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            if marks.size and not is_in_sample(own_marks[i], marks[j], first, span):
+                continue
+            v = np.float64(weights[e]) if weights.size else 1.0
+            r = _residual(i, e, left)
+            w = upper if r >= 0 else lower
+            fitted = min(v, 1.0) * w * own[i, SCALE] * about[j, SCALE]
+            r /= 1 - min(LARGEST, fitted * own[i, LEVERAGE])
+            r /= 1 - min(LARGEST, fitted * about[j, LEVERAGE])
+            noise += v * (w * r) ** 2 / about[j, VARIANCE]
+            t = r - left.shift
+            w = upper if t >= 0 else lower
+            mass += v
+            slope += v * w * t
+            curvature += v * w
+            loss += v * w * t * t
+            squares += v * (w * t * t) ** 2
+            if t >= 0:
+                above += v * t
+            else:
+                below -= v * t
+        out[i, MASS], out[i, SLOPE], out[i, CURVATURE], out[i, LOSS] = mass, slope, curvature, loss
+        out[i, NOISE], out[i, ABOVE], out[i, BELOW], out[i, SQUARED_LOSS] = (
+            noise, above, below, squares
+        )  # fmt: skip
+
+
+@unit()
+def fill_slopes(begin, end, slopes):
+    """Write v w r times both scales for the observations of rows begin … end − 1; 0 outside."""
+    left, out = slopes.left, slopes.out
+    indptr, indices, weights = left.rows.indptr, left.rows.indices, left.rows.weights
+    own, about, marks = left.own, left.about, left.sample.marks
+    own_marks, first, span = left.sample.own, left.sample.first, left.sample.span
+    for i in range(begin, end):
+        for e in range(indptr[i], indptr[i + 1]):
+            j = indices[e]
+            if marks.size and not is_in_sample(own_marks[i], marks[j], first, span):
+                out[e] = 0
+                continue
+            r = _residual(i, e, left)
+            slope = (left.upper if r >= 0 else left.lower) * r * own[i, SCALE] * about[j, SCALE]
+            if weights.size:
+                slope *= weights[e]
+            if slopes.signed and hash_of_cell(own_marks[i], marks[j]) & 1:
+                slope = -slope
+            out[e] = slope

@@ -1,0 +1,269 @@
+"""The engine of a completion: half-sweeps and sums over the entries of a matrix."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.kernels import problem as kernels
+from fastemf.kernels import tally as tallies
+from fastemf.observations.source import Source
+from fastemf.solver.blocks import EVERYTHING, RowProblem
+from fastemf.solver.half_sweep import (
+    NO_MARKS,
+    Own,
+    Regressors,
+    check_finite,
+    outcome_of,
+    solve_side,
+)
+from fastemf.solver.records import HalfSweep, Ridge
+from fastemf.solver.remainder import Remainder, Slopes, tally_block
+from fastemf.solver.sampling import CellSample
+from fastemf.solver.weighting import Pair, Weighting, count_scaled, plain
+
+__all__ = ["CompletionEngine"]
+
+NAMES = ("row", "column")
+
+
+class CompletionEngine:
+    """Half-sweeps over the entries of a matrix, in this process, wherever they are kept.
+
+    Factors carry an intercept as their last column where there are intercepts:
+    rows then solve for (x_i, a_i) against (y_j, 1) with target b − μ − c_j, and
+    the other way round, so one kernel serves both.
+
+    Parameters
+    ----------
+    observations
+        The entries.
+    omega
+        Expectile level.
+    mu
+        The constant that all intercepts are around, or None for a model without them.
+    scale
+        Spread around `mu` of the data the model was fitted to; the default is theirs.
+    weighting
+        How much rows, columns and their ridge count: the default is that of `count_scaled`.
+    sample
+        The cells that count; the default is all.
+    n_threads
+        Threads of each launch.
+    steps
+        0 for exact solves, or how many steps of conjugate gradients a row gets.
+    """
+
+    def __init__(
+        self,
+        observations: Source,
+        omega: float,
+        *,
+        mu: float | None,
+        scale: float | None = None,
+        weighting: Weighting | None = None,
+        sample: CellSample | None = None,
+        n_threads: int,
+        steps: int = 0,
+    ) -> None:
+        self.omega = omega
+        self.observations = observations
+        self.sample = sample
+        self._steps = steps
+        self._mu = mu
+        self._n_threads = n_threads
+        self._sides = (observations.by_row, observations.by_col)
+        self.size = observations.rms()
+        self.rounding = 16 * float(np.finfo(observations.dtype).eps) * self.size
+        self.spread = observations.rms(mu) if mu else self.size  # around mu
+        if self.spread <= self.rounding:  # constant data have no spread: their size must do
+            self.spread = self.size
+        # The constant column beside the factors is as large as their entries should be (to a
+        # power of two, so that nothing is rounded): then the minimum norm of a singular row
+        # follows the data's unit, and the normal equations are evenly scaled.
+        scale = self.spread if scale is None else scale
+        exponent = np.frexp(np.sqrt(scale))[1] if scale > 0 else 0
+        self._unit = observations.dtype.type(2.0**exponent)
+        self.weighting = count_scaled(self.masses) if weighting is None else weighting
+
+    @cached_property
+    def masses(self) -> Pair:
+        """Summed weights of each row and each column, of the cells that count."""
+        if self.sample is None:
+            return self._sides[0].mass, self._sides[1].mass
+        m, n = self.observations.shape
+        nothing = tuple(np.zeros((size, 0), self.observations.dtype) for size in (m, n))
+        rows, cols = (self.tally(axis, *nothing)[:, tallies.MASS] for axis in (0, 1))
+        return rows, cols
+
+    @cached_property
+    def mass(self) -> float:
+        """Summed weights of all cells that count."""
+        return float(np.sum(self.masses[0]))
+
+    # --- what the loop asks ----------------------------------------------------------------
+
+    def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
+        """Find the best `this` (rows for axis 0, columns for axis 1) given `other`."""
+        return self._half(axis, this, other, ridge, solve=True)
+
+    def evaluate(self, X: NDArray[Any], Y: NDArray[Any]) -> HalfSweep:
+        """Compute loss and gradient at (X, Y) without moving anything."""
+        return self._half(0, X, Y, Ridge(0.0, 0.0), solve=False)
+
+    def penalty(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> float:
+        """Compute λ (Σ d‖x‖² + Σ e‖y‖²) + λ₀ (Σ f a² + Σ g c²)."""
+        total = 0.0
+        weighting = self.weighting
+        for factor, scale, scale_0 in zip(
+            (X, Y), weighting.ridge, weighting.intercepts, strict=True
+        ):
+            k = factor.shape[1] - (self._mu is not None)
+            for part, weight in (
+                (factor[:, :k], ridge.factors * scale),
+                (factor[:, k:], ridge.intercepts * scale_0),
+            ):
+                # This goes row by row in float64 without a copy of the factor.
+                total += float(np.sum(np.einsum("ij,ij->i", part, part, dtype=np.float64) * weight))
+        return total
+
+    def _half(
+        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, *, solve: bool
+    ) -> HalfSweep:
+        problem = RowProblem(self.omega, self._n_factors(this), solve, self._steps)
+        solved = solve_side(
+            self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
+            n_threads=self._n_threads,
+        )  # fmt: skip
+        observed = self.weighting.observations
+        if observed is not None:
+            # A row was solved in units of its own weight.
+            p = observed[axis]
+            for column, factor in (
+                (kernels.ABOVE, p), (kernels.BELOW, p), (kernels.GRADIENT, p * p)
+            ):  # fmt: skip
+                solved.stats[:, column] *= factor
+        half = outcome_of(solved, NAMES[axis])
+        if self._mu is not None:
+            half.factor[:, -1] *= self._unit
+        return half
+
+    def _n_factors(self, this: NDArray[Any]) -> int:
+        return int(this.shape[1]) - (self._mu is not None)
+
+    def _row_problem(
+        self,
+        axis: int,
+        this: NDArray[Any],
+        other: NDArray[Any],
+        ridge: Ridge,
+        problem: RowProblem,
+    ) -> tuple[Regressors, Own, RowProblem]:
+        """Write the problem of one side as `solve_block` takes it."""
+        weighting, sample, dtype = self.weighting, self.sample, this.dtype
+        k, offset, intercepts = problem.n_factors, np.empty(0, dtype), ridge.intercepts
+        scales, penalties = np.empty(0, dtype), np.empty((this.shape[0], 2))
+        if self._mu is not None:
+            unit = self._unit
+            offset = (self._mu + other[:, k]).astype(dtype)
+            other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
+            this = np.column_stack([this[:, :k], this[:, k] / unit])
+            intercepts *= float(unit) ** 2
+        penalties[:, 0] = ridge.factors * weighting.ridge[axis]
+        penalties[:, 1] = intercepts * weighting.intercepts[axis]
+        if weighting.observations is not None:
+            scales = weighting.observations[1 - axis].astype(dtype)
+            penalties /= weighting.observations[axis][:, None]
+        marks, own_marks, part = NO_MARKS, NO_MARKS, EVERYTHING
+        if sample is not None:
+            marks, own_marks, part = sample.marks[1 - axis], sample.marks[axis], sample.part
+        return (
+            Regressors(other, offset, scales, marks),
+            Own(np.ascontiguousarray(this), penalties, own_marks),
+            problem._replace(part=part),
+        )
+
+    # --- what a fit leaves -----------------------------------------------------------------
+
+    def leverages(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> Pair:
+        """Compute the mean leverage per unit of weight of each row and each column."""
+        found = []
+        problem = RowProblem(self.omega, self._n_factors(X), solve=False, leverages="sums")
+        for axis, (this, other) in enumerate(((X, Y), (Y, X))):
+            solved = solve_side(
+                self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
+                n_threads=self._n_threads,
+            )  # fmt: skip
+            check_finite(solved, NAMES[axis])
+            freedom, weight = solved.stats[:, kernels.FREEDOM], solved.stats[:, kernels.WEIGHT]
+            mean = np.divide(freedom, weight, out=np.zeros_like(weight), where=weight > 0)
+            if self.weighting.observations is not None:
+                mean /= self.weighting.observations[axis]
+            found.append(mean)
+        return found[0], found[1]
+
+    def tally(
+        self,
+        axis: int,
+        X: NDArray[Any],
+        Y: NDArray[Any],
+        leverages: Pair | None = None,
+        shift: float = 0.0,
+        variances: Pair | None = None,
+    ) -> NDArray[np.float64]:
+        """Sum over what (X, Y) leave of each row (axis 0) or column: see `fastemf.kernels.tally`.
+
+        `leverages` are those of `leverages`, or None for residuals as they are.
+        """
+        known = self._known(X, Y, self.weighting.observations, leverages, variances)
+        return self._remainder(axis, X, Y, known, shift).sums(self._sides[axis], tally_block)
+
+    def slopes(
+        self, X: NDArray[Any], Y: NDArray[Any], scales: Pair, *, signed: bool
+    ) -> tuple[Slopes, Slopes]:
+        """Return the matrix of slopes of the loss, scaled by row and column, by its products."""
+        known = self._known(X, Y, scales, None, None)
+        forward, backward = (
+            Slopes(self._sides[axis], self._remainder(axis, X, Y, known, 0.0), signed)
+            for axis in (0, 1)
+        )
+        return forward, backward
+
+    def _known(
+        self,
+        X: NDArray[Any],
+        Y: NDArray[Any],
+        scales: Pair | None,
+        leverages: Pair | None,
+        variances: Pair | None,
+    ) -> Pair:
+        """Gather what is known of each row and each column, in the columns of a tally."""
+        found = []
+        for axis, factor in enumerate((X, Y)):
+            known = np.zeros((factor.shape[0], tallies.N_KNOWN))
+            if self._mu is not None and factor.shape[1] > 0:
+                known[:, tallies.OFFSET] = factor[:, -1]
+            if self._mu is not None and axis == 0:
+                known[:, tallies.OFFSET] += self._mu
+            known[:, tallies.SCALE] = 1.0 if scales is None else scales[axis]
+            known[:, tallies.LEVERAGE] = 0.0 if leverages is None else leverages[axis]
+            known[:, tallies.VARIANCE] = 1.0 if variances is None else variances[axis]
+            found.append(known)
+        return found[0], found[1]
+
+    def _remainder(
+        self, axis: int, X: NDArray[Any], Y: NDArray[Any], known: Pair, shift: float
+    ) -> Remainder:
+        k = max(0, self._n_factors(X))
+        factors = X[:, :k], Y[:, :k]
+        marks, part = (NO_MARKS, NO_MARKS), EVERYTHING
+        if self.sample is not None:
+            marks, part = self.sample.marks, self.sample.part
+        return Remainder(
+            np.ascontiguousarray(factors[axis]), np.ascontiguousarray(factors[1 - axis]),
+            known[axis], known[1 - axis], marks[axis], marks[1 - axis],
+            part, self.omega, shift, self._n_threads,
+        )  # fmt: skip
