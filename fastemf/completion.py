@@ -175,7 +175,8 @@ def complete(
     Warns
     -----
     ConvergenceWarning
-        When `max_iter` sweeps neither reached `tol` nor exhausted `patience`.
+        When `max_iter` sweeps neither reached `tol` nor exhausted `patience`, or when rounding
+        made a sweep raise the objective, which was then undone and ended the fit.
     UserWarning
         For rows or columns without observations, and with ``reg=0`` for those with
         fewer than k; once each, with their number.

@@ -113,7 +113,7 @@ def complete_levels(
     Warns
     -----
     ConvergenceWarning
-        Once, with the levels that did not reach `tol`.
+        Once, with the levels that did not reach `tol`, and once where rounding ended one.
     UserWarning
         As in `complete`, once for all levels.
 

@@ -67,7 +67,7 @@ def describe(model: Any) -> dict[str, Any]:
 
 def _objective(history: Any) -> float | None:
     """Return F at the factors, of the last sweep accepted or, with validation, of the best."""
-    if not history:
+    if not any(record.accepted for record in history):
         return None
     if history[-1].validation_loss == history[-1].validation_loss:
         return float(min(history, key=lambda record: record.validation_loss).objective)

@@ -29,6 +29,7 @@ from fastemf.kernels.frames import (
     pack,
     reserve,
 )
+from fastemf.kernels.precision import solve_in_float64
 from fastemf.kernels.problem import (
     CAPPED,
     EMPTY,
@@ -194,15 +195,19 @@ def sweep_rows(
     mode = "conjugate" if problem.steps else "exact"
     if problem.max_newton == 0:
         mode = "leverages" if problem.leverages else "evaluate"
-    code = _code(kind, plan.like.type, mode, kind in _singular_met)
+    singular = kind in _singular_met and rows.values.dtype == np.float64
+    code = _code(kind, plan.like.type, mode, singular)
     reports.status[blocks[0] : blocks[-1]] = UNTOUCHED
     launch(solve_rows, n_threads, blocks, RowSweep._make([*parts, code]))
     found = reports.status[blocks[0] : blocks[-1]]
-    if (found == NEEDS_MINIMUM_NORM).any():
+    needing = blocks[0] + np.flatnonzero(found == NEEDS_MINIMUM_NORM)
+    if needing.size and rows.values.dtype == np.float32:
+        solve_in_float64(needing, rows, problem, reports, n_threads, sweep_rows)
+    elif needing.size:
         # This is rare enough to be compiled when it is met. All rows are solved again: they do
         # not depend on what was solved before.
         _singular_met.add(kind)
         reports.stats[blocks[0] : blocks[-1]] = 0
         sweep_rows(blocks, rows, problem, reports, n_threads)
-    elif (found == UNTOUCHED).any():
+    if (found == UNTOUCHED).any():
         raise MemoryError(f"no memory for the scratch of a block of rows, over {plan.size:,} bytes")

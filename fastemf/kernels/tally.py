@@ -20,8 +20,9 @@ __all__ = ["Left", "Slopes", "Sums", "fill_slopes", "tally_rows"]
 
 # The columns of a row's sums, over its observations in the sample. t is r̃ minus the shift, w its
 # weight by sign, and G = (w(r̃) r̃)² the square of the slope of the loss.
-MASS, SLOPE, CURVATURE, LOSS, NOISE, ABOVE, BELOW, SQUARED_LOSS = range(8)
-N_SUMS = 8
+# WEIGHT sums the other side's weights in the fit.
+MASS, WEIGHT, SLOPE, CURVATURE, LOSS, NOISE, ABOVE, BELOW, SQUARED_LOSS = range(9)
+N_SUMS = 9
 
 # The columns of what is known of a row, and of an index: what the model adds to the product, the
 # weight in the fit, the leverage per unit of weight, and the variance of the noise.
@@ -80,7 +81,7 @@ def tally_rows(begin, end, sums):
     upper, lower = left.upper, left.lower
     for i in range(begin, end):
         mass, slope, curvature, loss, noise = 0.0, 0.0, 0.0, 0.0, 0.0
-        above, below, squares = 0.0, 0.0, 0.0
+        weight, above, below, squares = 0.0, 0.0, 0.0, 0.0
         for e in range(indptr[i], indptr[i + 1]):
             j = indices[e]
             if marks.size and not is_in_sample(own_marks[i], marks[j], first, span):
@@ -95,6 +96,7 @@ def tally_rows(begin, end, sums):
             t = r - left.shift
             w = upper if t >= 0 else lower
             mass += v
+            weight += v * about[j, SCALE]
             slope += v * w * t
             curvature += v * w
             loss += v * w * t * t
@@ -103,10 +105,9 @@ def tally_rows(begin, end, sums):
                 above += v * t
             else:
                 below -= v * t
-        out[i, MASS], out[i, SLOPE], out[i, CURVATURE], out[i, LOSS] = mass, slope, curvature, loss
-        out[i, NOISE], out[i, ABOVE], out[i, BELOW], out[i, SQUARED_LOSS] = (
-            noise, above, below, squares
-        )  # fmt: skip
+        out[i, MASS], out[i, WEIGHT], out[i, NOISE] = mass, weight, noise
+        out[i, SLOPE], out[i, CURVATURE], out[i, LOSS] = slope, curvature, loss
+        out[i, ABOVE], out[i, BELOW], out[i, SQUARED_LOSS] = above, below, squares
 
 
 @unit()

@@ -105,7 +105,7 @@ def sense(
     Warns
     -----
     ConvergenceWarning
-        When `max_iter` sweeps did not reach `tol`.
+        When `max_iter` sweeps did not reach `tol`, or rounding made a sweep raise the objective.
     UserWarning
         When there are fewer measurements than degrees of freedom k (m + n − k).
 
@@ -173,7 +173,7 @@ def sense(
         reg=end.ridge.factors,
         reg_scaling="plain",
         intercept_reg=0.0,
-        scale=engine.scale,
+        scale=engine.size,
         converged=end.converged,
         history=end.history,
     )
@@ -196,8 +196,8 @@ class SensingEngine:
         self.b = b.astype(np.float64)
         self.weights = np.ones(b.size) if weights is None else _check_weights(weights, b.size)
         self.mass = float(self.weights.sum())
-        self.scale = float(np.sqrt(self.weights @ self.b**2 / self.mass))
-        self.rounding = 16 * float(np.finfo(dtype).eps) * self.scale
+        self.size = float(np.sqrt(self.weights @ self.b**2 / self.mass))
+        self.rounding = 16 * float(np.finfo(dtype).eps) * self.size
         self._A = A
         self._dtype = dtype
         self._n_threads = n_threads

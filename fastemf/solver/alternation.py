@@ -23,6 +23,7 @@ from fastemf.solver.settings import Settings
 __all__ = ["Alternation", "Engine", "Outcome", "Point", "State", "Sweep"]
 
 PLAIN_SWEEPS = 3  # until then momentum has no direction worth following
+ROUNDING = 32  # in units of the dtype's: sweeps may raise F by this share of it
 
 
 class Engine(Protocol):
@@ -30,6 +31,7 @@ class Engine(Protocol):
 
     omega: float
     mass: float  # Σ v
+    size: float  # root mean square of the data
     rounding: float  # residuals with a root mean square up to this are nothing but rounding
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
@@ -51,6 +53,7 @@ class Outcome(NamedTuple):
     history: tuple[SweepRecord, ...]
     converged: bool
     stopped: bool  # by the callback
+    spoilt: bool  # by rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +84,7 @@ class State:
     best_sweep: int = 0
     stopped: bool = False  # by the callback
     converged: bool = False
+    spoilt: bool = False  # by rounding: a plain sweep raised F
     history: list[SweepRecord] = field(default_factory=list)
 
 
@@ -108,8 +112,13 @@ class Sweep(NamedTuple):
 
     @property
     def accepted(self) -> bool:
-        """Whether to keep the sweep: one that is extrapolated may raise F and is then undone."""
-        return self.beta == 0 or self.after <= self.before
+        """Whether to keep the sweep: one that raises F is undone.
+
+        An extrapolated one may do so at any time, a plain one where rounding is all that is left
+        to gain, or spoils the solves.
+        """
+        eps = float(np.finfo(self.end.X.dtype).eps) if self.beta == 0 else 0.0
+        return self.after <= self.before * (1 + ROUNDING * eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,38 +148,42 @@ class Alternation:
 
         1. Extrapolate X along its last change (momentum; β = 0 for a plain sweep).
         2. Y ← argmin F(X, ·), then X ← argmin F(·, Y), at one ridge.
-        3. Record the sweep. Undo it if it raised F, which only an extrapolated one can.
-        4. Let the ridge move; stop when it has come to rest and F has converged, or when what
-           is held out has not been fitted better for too long.
+        3. Record the sweep. Undo it if it raised F.
+        4. Let the ridge move; stop when it has come to rest and F has converged, when what is
+           held out has not been fitted better for too long, or when a plain sweep raised F by
+           more than the residuals' rounding explains.
         """
         # A level that a callback ended is done: the next one began from it. A single fit goes on.
         state.stopped = state.stopped and bool(self.settings.omegas)
-        while not (state.converged or state.stopped or self._out_of_sweeps(state)):
+        while not self._is_over(state):
             sweep = self._judged(self._swept(state))
             record = self._recorded(state, sweep)
             state.stopped = bool(self.callback(record))
             if sweep.accepted:
                 self._accept(state, sweep)
             else:
-                state.accepted_since = 0
+                self._undo(state, sweep)
             self._look_for_the_best(state)
             if self.keep is not None:
-                self.keep(state, state.converged or state.stopped or self._out_of_sweeps(state))
+                self.keep(state, self._is_over(state))
 
         end = state.point if state.best is None else state.best
         history = tuple(state.history)
-        return Outcome(end.X, end.Y, end.ridge, history, state.converged, state.stopped)
+        ended = (state.converged, state.stopped, state.spoilt)
+        return Outcome(end.X, end.Y, end.ridge, history, *ended)
 
-    def _out_of_sweeps(self, state: State) -> bool:
-        return len(state.history) >= self.settings.max_iter
+    def _is_over(self, state: State) -> bool:
+        out_of_sweeps = len(state.history) >= self.settings.max_iter
+        return state.converged or state.stopped or state.spoilt or out_of_sweeps
 
     def _swept(self, state: State) -> Sweep:
         """Solve for Y, then for X, from an X that may be extrapolated."""
         began = time.perf_counter()
         engine, origin, ridge = self.engine, state.point, self.schedule.ridge
         basis = self.settings.orthogonalize
-        if basis and state.history:
-            origin = replace(origin, X=orthonormal(origin.X))
+        if basis:
+            X, Y = orthonormalised(origin.X, origin.Y)
+            origin = replace(origin, X=X, Y=Y)
         before = origin.loss + engine.penalty(origin.X, origin.Y, ridge)
         beta = self._momentum(state)
         base = origin.X
@@ -178,8 +191,10 @@ class Alternation:
             base = origin.X + origin.X.dtype.type(beta) * (origin.X - state.previous)
 
         half_Y = engine.solve(1, origin.Y, base, ridge)
-        Y = orthonormal(half_Y.factor) if basis else half_Y.factor
-        half_X = engine.solve(0, origin.X, Y, ridge)
+        X, Y = origin.X, half_Y.factor
+        if basis:
+            Y, X = orthonormalised(Y, X)
+        half_X = engine.solve(0, X, Y, ridge)
         end = self._point(half_X.factor, Y, ridge, half_X)
         penalty = engine.penalty(end.X, end.Y, ridge)
         return Sweep(began, origin, beta, ridge, (half_X, half_Y), end, before, penalty)
@@ -240,12 +255,34 @@ class Alternation:
         small = sweep.decrease <= self.settings.tol or sweep.end.rms <= self.engine.rounding
         state.converged = settled and small
 
+    def _undo(self, state: State, sweep: Sweep) -> None:
+        """Stay where the sweep began, and decide what it means that F rose."""
+        state.accepted_since = 0
+        if sweep.beta != 0:
+            return
+        if not self._is_rounding(sweep):
+            state.spoilt = True
+            return
+        # Nothing is left to gain at this ridge.
+        state.converged = self.schedule.settled
+        self.schedule.advance(state.point.rms)
+
+    def _is_rounding(self, sweep: Sweep) -> bool:
+        """Tell whether F rose by no more than it does where each residual is off by its rounding.
+
+        That is eps times the value; the root of F is then off by eps times that of Σ v b².
+        """
+        eps, engine = float(np.finfo(sweep.end.X.dtype).eps), self.engine
+        root = math.sqrt(sweep.before) + eps * engine.size * math.sqrt(engine.mass)
+        return sweep.end.rms <= engine.rounding or sweep.after <= root**2
+
     def _look_for_the_best(self, state: State) -> None:
         """Remember the iterate that fits what is held out best; end when none has been better."""
         if self.held_out is None:
             return
         sweep = len(state.history)
-        if state.best is None or state.point.validation_loss < state.best.validation_loss:
+        # The start has not been judged: its loss is NaN.
+        if state.best is None or not state.point.validation_loss >= state.best.validation_loss:
             state.best, state.best_sweep = state.point, sweep
         state.converged |= sweep - state.best_sweep >= self.settings.sweeps_to_wait
 
@@ -254,10 +291,13 @@ class Alternation:
         return Point(X, Y, ridge, _loss(self.engine, half), rms)
 
 
-def orthonormal(factor: NDArray[Any]) -> NDArray[Any]:
-    """Compute Q of the factor's QR decomposition."""
+def orthonormalised(this: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Make the columns of one factor orthonormal, and the other such that the product stays."""
+    # Powers of two keep squares within the dtype's range, whatever the data's unit, exactly.
+    exponent = np.frexp(np.abs(this).max())[1]
     with single_threaded_blas():
-        return np.linalg.qr(factor)[0]
+        Q, R = np.linalg.qr(np.ldexp(this, -exponent))
+        return Q, np.ldexp(other @ R.T, exponent)
 
 
 def _loss(engine: Engine, half: HalfSweep) -> float:

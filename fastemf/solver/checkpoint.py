@@ -119,6 +119,7 @@ SCALARS = {
     "best_sweep": int,
     "converged": bool,
     "stopped": bool,
+    "spoilt": bool,
 }
 
 
@@ -144,7 +145,7 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 def _unpacked(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
     """Rebuild the state from a file, of which nothing is taken for granted."""
-    header = {"stopped": False, **header}  # files of 0.1.0 do not say
+    header = {"stopped": False, "spoilt": False, **header}  # files of 0.1.0 do not say
     scalars = {name: _field(header, name, kind) for name, kind in SCALARS.items()}
     at_best = _field(header, "at_best", bool)
     point = _point("point", header, arrays)

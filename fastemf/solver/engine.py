@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cached_property
 from typing import Any
 
@@ -89,6 +90,23 @@ class CompletionEngine:
         self._unit = observations.dtype.type(2.0**exponent)
         self.weighting = count_scaled(self.masses) if weighting is None else weighting
 
+    def view(
+        self, sample: CellSample | None = None, weighting: Weighting | None = None
+    ) -> CompletionEngine:
+        """Return an engine for a sample of the same entries, or with another weighting.
+
+        The default is this engine's sample, and, for its own sample, its weighting.
+        """
+        other = copy.copy(self)
+        if sample is not None:
+            other.sample = sample
+            other.__dict__.pop("masses", None)
+            other.__dict__.pop("mass", None)
+            other.weighting = count_scaled(other.masses)
+        if weighting is not None:
+            other.weighting = weighting
+        return other
+
     @cached_property
     def masses(self) -> Pair:
         """Summed weights of each row and each column, of the cells that count."""
@@ -96,7 +114,10 @@ class CompletionEngine:
             return self._sides[0].mass, self._sides[1].mass
         m, n = self.observations.shape
         nothing = tuple(np.zeros((size, 0), self.observations.dtype) for size in (m, n))
-        rows, cols = (self.tally(axis, *nothing)[:, tallies.MASS] for axis in (0, 1))
+        ones = np.ones(m), np.ones(n)
+        rows, cols = (
+            self.tally(axis, *nothing, scales=ones)[:, tallies.MASS] for axis in (0, 1)
+        )
         return rows, cols
 
     @cached_property
@@ -213,12 +234,15 @@ class CompletionEngine:
         leverages: Pair | None = None,
         shift: float = 0.0,
         variances: Pair | None = None,
+        scales: Pair | None = None,
     ) -> NDArray[np.float64]:
         """Sum over what (X, Y) leave of each row (axis 0) or column: see `fastemf.kernels.tally`.
 
-        `leverages` are those of `leverages`, or None for residuals as they are.
+        `leverages` are those of `leverages`, or None for residuals as they are; `scales` are by
+        default those of the weighting.
         """
-        known = self._known(X, Y, self.weighting.observations, leverages, variances)
+        scales = self.weighting.observations if scales is None else scales
+        known = self._known(X, Y, scales, leverages, variances)
         return self._remainder(axis, X, Y, known, shift).sums(self._sides[axis], tally_block)
 
     def slopes(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.solver.alternation import Alternation, Engine, Outcome
@@ -13,7 +14,7 @@ from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.progress import reporting
 from fastemf.solver.ridge import RidgeSchedule
 from fastemf.solver.settings import Settings
-from fastemf.support.warn import ConvergenceWarning, warn
+from fastemf.support.warn import ConvergenceWarning, RoundingWarning, warn
 
 __all__ = ["alternate"]
 
@@ -29,7 +30,7 @@ def alternate(
     """Run the alternation from `start()`, or from where a checkpoint says it was.
 
     `data()` returns digests of the data, for a checkpoint. A warning says where the sweeps
-    allowed were too few.
+    allowed were too few, and where rounding ended the fit.
     """
     checkpoint = state = None
     if settings.checkpoint is not None:
@@ -44,7 +45,16 @@ def alternate(
         keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
         loop = Alternation(engine, schedule, settings, report, held_out, keep)
         end = loop.run(loop.start(*start()) if state is None else state)
-    if not (end.converged or end.stopped):
+    if end.spoilt:
+        dtype = end.X.dtype
+        warn(
+            "the fit ended before it converged: a sweep raised the objective by more than the "
+            f"rounding of its residuals in {dtype} explains, and was undone; "
+            + ("pass float64, or " if dtype == np.float32 else "raise reg, or ")
+            + "take a constant off the data (intercepts=True does)",
+            RoundingWarning,
+        )
+    elif not (end.converged or end.stopped):
         warn(
             f"the fit did not converge within max_iter={settings.max_iter} sweeps: the last one "
             f"lowered the objective by {end.history[-1].relative_decrease:.2g} "

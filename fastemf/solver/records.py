@@ -60,7 +60,7 @@ class SweepRecord:
     extrapolation : float
         Momentum's step β; 0 for a plain sweep.
     accepted : bool
-        False where the extrapolation raised F and was undone.
+        False where the sweep raised F and was undone.
     restarts : int
         Rejected sweeps so far.
     seconds : float

@@ -36,7 +36,13 @@ def plain(sizes: tuple[int, int]) -> Weighting:
 
 def count_scaled(masses: Pair) -> Weighting:
     """Multiply the ridge of a row or column by its number of observations."""
-    return Weighting(masses, _ones((masses[0].size, masses[1].size)))
+    return Weighting(positive(masses), _ones((masses[0].size, masses[1].size)))
+
+
+def positive(multipliers: Pair) -> Pair:
+    """Put one for zero: a row of which no cell counts must not be without a ridge."""
+    rows, cols = (np.where(part > 0, part, 1.0) for part in multipliers)
+    return rows, cols
 
 
 def _ones(sizes: tuple[int, int]) -> Pair:

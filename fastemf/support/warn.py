@@ -8,13 +8,17 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ConvergenceWarning", "PassedOnOnce", "warn"]
+__all__ = ["ConvergenceWarning", "PassedOnOnce", "RoundingWarning", "warn"]
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit reached its limit of sweeps before its tolerance."""
+    """A fit reached its limit of sweeps before its tolerance, or rounding ended it."""
+
+
+class RoundingWarning(ConvergenceWarning):
+    """Rounding ended a fit."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
@@ -30,7 +34,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 class PassedOnOnce:
     """Context that passes warnings on at its end, each once: several fits give the same ones.
 
-    Those of the category `leave_out` are dropped, because the caller sums them up.
+    Those of the category `leave_out` itself are dropped, because the caller sums them up.
     """
 
     def __init__(self, *, leave_out: type[Warning]) -> None:
@@ -47,5 +51,5 @@ class PassedOnOnce:
             return
         caught = {(str(one.message), one.category): None for one in self._caught or ()}
         for message, category in caught:
-            if not issubclass(category, self._leave_out):
+            if category is not self._leave_out:
                 warn(message, category)
