@@ -71,7 +71,7 @@ def sweep_seconds(
     b += 0.2 * np.std(b) * rng.chisquare(3, b.size)
     engine = SensingEngine(A, b, omega, weights=None, dtype=np.dtype(np.float64), n_threads=threads)
     settings = Settings(omega=omega, k=k, reg=0, tol=0, max_iter=sweeps, momentum=False)
-    loop = Alternation(engine, FixedRidge(0.0, omega), settings, lambda record: None)
+    loop = Alternation(engine, FixedRidge.given(0.0, omega), settings, lambda record: None)
     end = loop.run(loop.start(X + 0.5 * rng.standard_normal(X.shape), Y.copy()))
     iterations = float(np.mean([record.inner_iterations for record in end.history]))
     return [record.seconds for record in end.history], iterations

@@ -145,7 +145,7 @@ def complete_levels(
         rng = settings.generator()
         data = hold_apart(source, validation, rng, names)
         fit: Factorization | None = None
-        for omega in wanted if _tail_is_right(data.fitted) else reversed(wanted):
+        for omega in wanted if data.fitted.tail_is_right() else reversed(wanted):
             fit = fits[omega] = fit_near(fit, data, each[omega], rng)
             # Whether this level was fitted now or came from its file must not show in the next,
             # which draws nothing but a start for rows without observations.
@@ -184,15 +184,3 @@ def _warn_of_limits(fits: list[Factorization], max_iter: int) -> None:
             f"sweeps ({names}); raise max_iter or tol",
             ConvergenceWarning,
         )
-
-
-def _tail_is_right(observations: Source) -> bool:
-    """Tell whether the values' third central moment is positive or zero."""
-    mean = observations.expectile(0.5)
-    spread = observations.rms(mean) or 1.0  # cubes in this unit cannot overflow
-    return bool(observations.by_row.sums(_cubes, mean, spread) >= 0)
-
-
-def _cubes(values: NDArray[Any], weights: NDArray[Any], mean: float, spread: float) -> float:
-    cubes = ((values.astype(np.float64) - mean) / spread) ** 3
-    return float(np.sum(cubes * weights if weights.size else cubes))

@@ -195,6 +195,12 @@ class Source:
         """Compute the ω-expectile of the values, in float64."""
         return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
 
+    def tail_is_right(self) -> bool:
+        """Tell whether the values' third central moment is positive or zero."""
+        mean = self.expectile(0.5)
+        spread = self.rms(mean) or 1.0  # cubes in this unit cannot overflow
+        return bool(self.by_row.sums(_cubes, mean, spread) >= 0)
+
 
 def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
     """Compute the checksums of one stretch; sums of them are exact."""
@@ -206,3 +212,8 @@ def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float6
 def _squares(values: NDArray[Any], weights: NDArray[Any], mu: float) -> float:
     squares = np.square(values.astype(np.float64) - mu)
     return float(np.sum(squares * weights if weights.size else squares))
+
+
+def _cubes(values: NDArray[Any], weights: NDArray[Any], mean: float, spread: float) -> float:
+    cubes = ((values.astype(np.float64) - mean) / spread) ** 3
+    return float(np.sum(cubes * weights if weights.size else cubes))

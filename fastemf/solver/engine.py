@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import problem as kernels
 from fastemf.kernels import tally as tallies
 from fastemf.observations.source import Source
-from fastemf.solver.blocks import EVERYTHING, RowProblem
+from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem
 from fastemf.solver.half_sweep import (
     NO_MARKS,
     Own,
@@ -112,13 +112,32 @@ class CompletionEngine:
         """Summed weights of each row and each column, of the cells that count."""
         if self.sample is None:
             return self._sides[0].mass, self._sides[1].mass
-        m, n = self.observations.shape
-        nothing = tuple(np.zeros((size, 0), self.observations.dtype) for size in (m, n))
-        ones = np.ones(m), np.ones(n)
+        nothing = self.no_factors()
+        ones = np.ones(nothing[0].shape[0]), np.ones(nothing[1].shape[0])
         rows, cols = (
             self.tally(axis, *nothing, scales=ones)[:, tallies.MASS] for axis in (0, 1)
         )
         return rows, cols
+
+    @property
+    def count(self) -> int:
+        """About how many observations count: all of them, or the sample's share."""
+        share = 1.0 if self.sample is None else self.sample.part.span / ALL
+        return round(share * self.observations.size)
+
+    def no_factors(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return a model of intercepts alone, all of them zero, or of nothing."""
+        width, dtype = int(self._mu is not None), self.observations.dtype
+        m, n = self.observations.shape
+        return np.zeros((m, width), dtype), np.zeros((n, width), dtype)
+
+    def with_intercepts(self) -> CompletionEngine:
+        """Return an engine that has intercepts and weighs all observations alike."""
+        other = copy.copy(self)
+        other.weighting = count_scaled(self.masses)
+        if self._mu is None:
+            other._mu = self.observations.expectile(self.omega)
+        return other
 
     @cached_property
     def mass(self) -> float:
@@ -154,7 +173,7 @@ class CompletionEngine:
     def _half(
         self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, *, solve: bool
     ) -> HalfSweep:
-        problem = RowProblem(self.omega, self._n_factors(this), solve, self._steps)
+        problem = RowProblem(self.omega, self.n_factors(this), solve, self._steps)
         solved = solve_side(
             self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
             n_threads=self._n_threads,
@@ -172,7 +191,8 @@ class CompletionEngine:
             half.factor[:, -1] *= self._unit
         return half
 
-    def _n_factors(self, this: NDArray[Any]) -> int:
+    def n_factors(self, this: NDArray[Any]) -> int:
+        """Count the columns of a factor beside the intercepts."""
         return int(this.shape[1]) - (self._mu is not None)
 
     def _row_problem(
@@ -212,7 +232,7 @@ class CompletionEngine:
     def leverages(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> Pair:
         """Compute the mean leverage per unit of weight of each row and each column."""
         found = []
-        problem = RowProblem(self.omega, self._n_factors(X), solve=False, leverages="sums")
+        problem = RowProblem(self.omega, self.n_factors(X), solve=False, leverages="sums")
         for axis, (this, other) in enumerate(((X, Y), (Y, X))):
             solved = solve_side(
                 self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
@@ -268,7 +288,7 @@ class CompletionEngine:
         found = []
         for axis, factor in enumerate((X, Y)):
             known = np.zeros((factor.shape[0], tallies.N_KNOWN))
-            if self._mu is not None and factor.shape[1] > 0:
+            if self._mu is not None:
                 known[:, tallies.OFFSET] = factor[:, -1]
             if self._mu is not None and axis == 0:
                 known[:, tallies.OFFSET] += self._mu
@@ -281,7 +301,7 @@ class CompletionEngine:
     def _remainder(
         self, axis: int, X: NDArray[Any], Y: NDArray[Any], known: Pair, shift: float
     ) -> Remainder:
-        k = max(0, self._n_factors(X))
+        k = self.n_factors(X)
         factors = X[:, :k], Y[:, :k]
         marks, part = (NO_MARKS, NO_MARKS), EVERYTHING
         if self.sample is not None:

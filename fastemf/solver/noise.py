@@ -13,6 +13,8 @@ have few. σ = √s and τ = √u enter a fit in one of two ways:
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +22,8 @@ from fastemf.kernels import tally as tallies
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.weighting import Pair, Weighting, count_scaled, positive
 
-__all__ = ["FAMILIES", "even", "renewed", "weighting_of"]
+__all__ = ["even", "mean_of", "renewed", "weighting_of"]
 
-FAMILIES = ("even", "weighted", "ridged")
 PRIOR = 3.0  # observations' worth of the mean
 WIDEST = 30.0  # scales are kept within this factor of one
 
@@ -32,9 +33,15 @@ def even(masses: Pair) -> Pair:
     return np.ones_like(masses[0]), np.ones_like(masses[1])
 
 
+def mean_of(several: list[Pair]) -> Pair:
+    """Average variances that were found in several ways."""
+    rows, cols = (np.mean(parts, axis=0) for parts in zip(*several, strict=True))
+    return rows, cols
+
+
 def renewed(
     engine: CompletionEngine,
-    factors: tuple[NDArray, NDArray],
+    factors: tuple[NDArray[Any], NDArray[Any]],
     leverages: Pair,
     variances: Pair,
     rounds: int = 1,
@@ -61,7 +68,7 @@ def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np
 def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weighting:
     """Make the weighting of a family, for the cells that an engine fits."""
     masses = engine.masses
-    if family == "even":
+    if family not in ("weighted", "ridged"):
         return count_scaled(masses)
     sigma, tau = (np.sqrt(part) for part in variances)
     ones = np.ones_like(sigma), np.ones_like(tau)
@@ -83,8 +90,7 @@ def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weig
 
 def _weight_sums(engine: CompletionEngine, weights: Pair) -> Pair:
     """Sum the weights of the other side over each row and each column."""
-    m, n = engine.observations.shape
-    nothing = np.zeros((m, 0), engine.observations.dtype), np.zeros((n, 0), engine.observations.dtype)
+    nothing = engine.no_factors()
     rows, cols = (
         engine.tally(axis, *nothing, scales=weights)[:, tallies.WEIGHT] for axis in (0, 1)
     )

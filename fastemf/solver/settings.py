@@ -146,7 +146,7 @@ class Settings:
         """Make the schedule of a ridge that is a number; `count` is as in `AnnealedRidge`."""
         if self.anneals:
             return AnnealedRidge(self.omega, self.k, count)
-        return FixedRidge(float(self.reg), self.omega)
+        return FixedRidge.given(float(self.reg), self.omega)
 
     def fingerprint(self) -> dict[str, Any]:
         """Gather what fits must have in common for one to resume another: see `Checkpoint`."""
