@@ -26,7 +26,7 @@ class Cells(NamedTuple):
         return Cells(self.rows[chosen], self.cols[chosen], self.values[chosen])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # hashed by identity: arrays have no hash
 class Training:
     """What a method may see."""
 

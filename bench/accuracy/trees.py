@@ -16,6 +16,7 @@ ROUNDS, PATIENCE = 600, 30
 SETTINGS = {
     "learning_rate": 0.05, "num_leaves": 31, "min_data_in_leaf": 20, "verbosity": -1,
     "deterministic": True,
+    "num_threads": 1,  # of several, on a machine that others use too, each waits for the slowest
 }  # fmt: skip
 
 
