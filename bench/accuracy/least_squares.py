@@ -59,7 +59,7 @@ def _fit(train: Training, rank: int, ridges: Ridges, seed: int) -> Predictor:
     cells, unit = _without_repeats(train), float(train.cells.values.std()) or 1.0
     biases, factors = ridges
     model = CMF(
-        k=rank, lambda_=[biases, biases, factors, factors, 0, 0], method="als", niter=15,
+        k=rank, lambda_=[biases, biases, factors, factors, 0, 0], method="als",
         random_state=seed, nthreads=1, verbose=False, precompute_for_predictions=False,
     )  # fmt: skip
     places = cells.rows, cells.cols

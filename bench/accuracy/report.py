@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -78,36 +77,37 @@ def bars(runs: list[Run]) -> list[str]:
 
 
 def promises(runs: list[Run]) -> list[str]:
-    """Return what the default promises, how often it failed, and where."""
+    """Return what the default promises, how often it failed, and the runs where it did."""
     runs = usable(runs)
     ours = [run for run in runs if run["method"] == OURS]
     simple = {_place(run): run["loss"] for run in runs if run["method"] == LEVELS}
     if not ours:
         return []
 
+    def worse(run: Run) -> bool:
+        return run["loss"] > 1.01 * min(1.0, simple[_place(run)])
+
     def off(run: Run) -> float:
         return abs(run["level"] - run["omega"])
 
     compared = [run for run in ours if _place(run) in simple]
-    over: dict[str, tuple[list[Run], Callable[[Run], bool]]] = {
-        "worse than the constant or row and column levels by over 1 %": (
-            compared, lambda run: run["loss"] > 1.01 * min(1.0, simple[_place(run)]),
-        ),
-        "effective level off by over .02": (ours, lambda run: off(run) > 0.02),
-        "effective level off by over .03": (ours, lambda run: off(run) > 0.03),
-        "effective level off by over .03 and 3 standard errors": (
-            ours, lambda run: off(run) > max(0.03, 3 * run["level_error"]),
-        ),
-    }  # fmt: skip
-    lines = []
-    for what, (asked, broken) in over.items():
-        found = [run for run in asked if broken(run)]
-        lines.append(f"{what}: {len(found)} of {len(asked)} runs")
-        for run in found:
-            text = f"  {run['set']:<16}ω = {run['omega']:<5g}seed {run['seed']}  "
-            text += f"loss {run['loss']:.3f}  level {run['level']:.3f} ± {run['level_error']:.3f}"
-            levels = simple.get(_place(run))
-            lines.append(text + ("" if levels is None else f"  levels alone {levels:.3f}"))
+    losing = [run for run in compared if worse(run)]
+    drifting = [run for run in ours if off(run) > 0.02]
+    far = [run for run in ours if off(run) > 0.03]
+    certain = [run for run in far if off(run) > 3 * run["level_error"]]
+    lines = [
+        f"worse than the constant or levels by over 1 %: {len(losing)} of {len(compared)} runs",
+        f"effective level off by over .02: {len(drifting)} of {len(ours)} runs",
+        f"effective level off by over .03: {len(far)}, {len(certain)} of them by over 3 standard "
+        "errors",
+    ]
+    for run in ours:
+        if run not in losing and run not in drifting:
+            continue
+        text = f"  {run['set']:<16}ω = {run['omega']:<5g}seed {run['seed']}  "
+        text += f"level {run['level']:.3f} ± {run['level_error']:.3f}  loss {run['loss']:.3f}"
+        levels = f", levels' {simple[_place(run)]:.3f}" if _place(run) in simple else ""
+        lines.append(text + levels + (" WORSE" if run in losing else ""))
     return lines
 
 
