@@ -64,9 +64,10 @@ def _fit(train: Training, rank: int, ridges: Ridges, seed: int) -> Predictor:
     )  # fmt: skip
     places = cells.rows, cells.cols
     model.fit(sp.coo_matrix((cells.values / unit, places), shape=train.shape))
-    # What it has no value for, a row or column without cells, adds nothing.
-    X, Y = np.nan_to_num(model.A_), np.nan_to_num(model.B_)
-    row, col = np.nan_to_num(model.user_bias_), np.nan_to_num(model.item_bias_)
+    # Of a row or column without cells it leaves what its arrays were made with.
+    u, v = (np.bincount(at, minlength=n) > 0 for at, n in zip(places, train.shape, strict=True))
+    row, X = model.user_bias_ * u, model.A_ * u[:, None]
+    col, Y = model.item_bias_ * v, model.B_ * v[:, None]
     mean = float(model.glob_mean_)
     return lambda i, j: unit * (mean + row[i] + col[j] + np.einsum("ij,ij->i", X[i], Y[j]))
 

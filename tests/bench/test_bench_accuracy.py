@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.accuracy import FAMILIES, METHODS, SETS, Cells, Training, score
+from bench.accuracy import FAMILIES, METHODS, SETS, Cells, Training, least_squares, score
 from bench.accuracy.__main__ import main
 from bench.accuracy.report import bars, markdown, promises
 from fastemf.loss import expectile
@@ -50,6 +50,13 @@ def test_competitors(method, monkeypatch):
     train, test = FAMILIES["additive"](0, (200, 150))
     predicted = METHODS[method](train, 0.9, 0, 2)(test.rows, test.cols)
     assert score(predicted, test.values, expectile(train.cells.values, 0.9), 0.9).loss < 0.9
+
+
+def test_what_cmfrec_has_not_seen_is_the_mean():
+    pytest.importorskip("cmfrec")
+    cells = FAMILIES["additive"](0, (40, 30)).train.cells
+    predict = least_squares._fit(Training(cells, (41, 31)), 2, (3.0, 10.0), 0)
+    assert predict(np.array([40]), np.array([30]))[0] == pytest.approx(cells.values.mean(), 1e-5)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
