@@ -58,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
         runs = [other for other in runs if _key(other) != _key(run)] + [run]
         if args.out:
             _write(args.out, {"machine": about, "results": runs})
+    runs = sorted((run for run in runs if run["k"] == args.k), key=_order)
     for title, lines in (("Bars", bars(runs)), ("Promises", promises(runs))):
         if lines:
             print(f"\n{title}", *lines, sep="\n")
@@ -111,6 +112,11 @@ def _line(run: Run) -> str:
 
 def _key(run: Run) -> tuple[Any, ...]:
     return run["set"], run["method"], run["omega"], run["seed"], run["k"]
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    place = list(SETS).index(run["set"]), list(METHODS).index(run["method"])
+    return place[0], run["seed"], run["omega"], place[1]
 
 
 def _read(path: Path | None) -> list[Run]:
