@@ -130,7 +130,7 @@ def draw(runs: list[Run], path: Path) -> None:
                 color=colours[i % len(colours)], marker="|xsoP^D"[i % 7],
             )  # fmt: skip
         axes.axvline(1, color="0.7", lw=1, zorder=0)
-        axes.set(xscale="log", xlabel="loss / constant's", title=f"ω = {omega:g}")
+        axes.set(xlim=(0, None), xlabel="loss / constant's", title=f"ω = {omega:g}")
         axes.grid(axis="y", color="0.9")
     panels[0].set_yticks(range(len(names)), names)
     panels[0].invert_yaxis()

@@ -31,7 +31,10 @@ def test_smoke(tmp_path, capsys):
     assert all(run["loss"] == 1 for run in runs if run["method"] == "constant")
 
     # What is in the file stays, and what is made again is not there twice.
-    assert main([*options, "--sets", "left", "--methods", "auto"]) == 0
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "accuracy.png"
+    assert main([*options, "--sets", "left", "--methods", "auto", "--plot", str(plot)]) == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
     again = json.loads(out.read_text())["results"]
     assert len(again) == len(runs)
     assert again[-1]["set"] == "left"
