@@ -78,7 +78,7 @@ def _sample(rng, m, n, nnz, row_share, col_share) -> sp.csr_matrix:
 
 def web_services() -> sp.csr_matrix:
     """Return response times of recovered fragments of WS-DREAM."""
-    with np.load(_real("wsdream1_rt_union.npz")) as file:
+    with np.load(real_file("wsdream1_rt_union.npz")) as file:
         keep = (file["src"] & 7) > 0
         cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
         return sp.csr_matrix((file["val"][keep], cells), shape=tuple(file["shape"]))
@@ -86,7 +86,7 @@ def web_services() -> sp.csr_matrix:
 
 def sample_of_web_services() -> sp.csr_matrix:
     """Return the uniform 5 % sample among them."""
-    with np.load(_real("wsdream1_rt_union.npz")) as file:
+    with np.load(real_file("wsdream1_rt_union.npz")) as file:
         keep = (file["src"] & 1) > 0
         cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
         return sp.csr_matrix((file["val"][keep].astype(float), cells), shape=tuple(file["shape"]))
@@ -94,13 +94,14 @@ def sample_of_web_services() -> sp.csr_matrix:
 
 def planetlab() -> sp.csr_matrix:
     """Return half of the round-trip times of the first PlanetLab snapshot."""
-    with np.load(_real("netlatency_planetlab.npz")) as file:
+    with np.load(real_file("netlatency_planetlab.npz")) as file:
         R = file["rtt_ms"][0]
     keep = (np.random.default_rng(0).random(R.shape) < 0.5) & ~np.eye(len(R), dtype=bool)
     return sp.csr_matrix((R[keep].astype(np.float32), np.nonzero(keep)), shape=R.shape)
 
 
-def _real(name: str) -> Path:
+def real_file(name: str) -> Path:
+    """Return the path of a real data set."""
     folder = os.environ.get("FASTEMF_DATA", "")
     path = Path(folder) / name
     if not folder or not path.exists():

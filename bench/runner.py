@@ -33,7 +33,7 @@ def machine() -> dict[str, Any]:
             names = [line.split(":")[1].strip() for line in file if line.startswith("model name")]
         cpu = names[0] if names else cpu
     versions: dict[str, str | None] = {}
-    for package in ("fastemf", "numpy", "scipy", "numba", "cmfrec", "implicit"):
+    for package in ("fastemf", "numpy", "scipy", "numba", "cmfrec", "implicit", "lightgbm"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

@@ -1,0 +1,159 @@
+"""``python -m bench.accuracy``: how well do fits predict cells that were not fitted?
+
+Loss on held-out cells over that of the best constant, and the level at which predictions really
+lie, of the default against simpler and other methods, on real and generated data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, score
+from bench.accuracy.report import Run, bars, draw, markdown, promises
+from bench.runner import describe, machine
+from fastemf.loss import expectile
+
+SMOKE_SHAPE = (60, 50)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
+    parser.add_argument("--sets", type=_among(SETS), default=list(SETS), metavar="NAMES",
+                        help=f"separated by commas: {', '.join(SETS)}")  # fmt: skip
+    parser.add_argument("--methods", type=_among(METHODS), default=list(METHODS), metavar="NAMES",
+                        help=f"separated by commas: {', '.join(METHODS)}")  # fmt: skip
+    parser.add_argument("--omegas", type=_numbers(float), default=[0.1, 0.5, 0.9])
+    parser.add_argument("--seeds", type=_numbers(int), default=[0, 1, 2])
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help="JSON to add the runs to; those made again are replaced")  # fmt: skip
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the losses")
+    parser.add_argument("--markdown", action="store_true", help="print tables for a page")
+    args = parser.parse_args(argv)
+    # What would lose the results of a long run is found before it.
+    for option, path in (("--out", args.out), ("--plot", args.plot)):
+        if path is not None and not path.absolute().parent.is_dir():
+            parser.error(f"{option} must lie in a folder that exists, got {path}")
+    if args.plot is not None and find_spec("matplotlib") is None:
+        parser.error("plots need matplotlib: pip install '.[bench]'")
+    sets: dict[str, Callable[[int], Split]] = {name: SETS[name] for name in args.sets}
+    if args.smoke:
+        sets = {name: _tiny(name) for name in args.sets if name in FAMILIES}
+
+    about = machine()
+    print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
+    METHODS["auto"](_tiny("additive")(0).train, 0.5, 0, 2)  # compiled, or loaded from the cache
+    runs = _read(args.out)
+    for run in measure(sets, args.methods, args.omegas, args.seeds, args.k):
+        print(_line(run), flush=True)
+        runs = [other for other in runs if _key(other) != _key(run)] + [run]
+        if args.out:
+            _write(args.out, {"machine": about, "results": runs})
+    runs = sorted((run for run in runs if run["k"] == args.k), key=_order)
+    for title, lines in (("Bars", bars(runs)), ("Promises", promises(runs))):
+        if lines:
+            print(f"\n{title}", *lines, sep="\n")
+    if args.markdown:
+        print("", *markdown(runs), sep="\n")
+    if args.plot:
+        draw(runs, args.plot)
+    return 0
+
+
+def measure(
+    sets: dict[str, Callable[[int], Split]], methods: list[str], omegas: list[float],
+    seeds: list[int], k: int,
+) -> Iterator[Run]:  # fmt: skip
+    """Yield the runs one by one; what is not there is said and left out."""
+    absent: dict[str, str] = {}
+    for name, make in sets.items():
+        for seed in seeds:
+            try:
+                train, test = make(seed)
+            except FileNotFoundError as error:
+                print(f"{name}: skipped, {error}")
+                break
+            for omega in omegas:
+                constant = expectile(train.cells.values, omega)
+                for method in methods:
+                    if method in absent:
+                        continue
+                    run: Run = {"set": name, "method": method, "omega": omega, "seed": seed, "k": k}
+                    began = time.perf_counter()
+                    try:
+                        predicted = METHODS[method](train, omega, seed, k)(test.rows, test.cols)
+                        found = score(predicted, test.values, constant, omega)._asdict()
+                    except AbsentError as error:
+                        absent[method] = str(error)
+                        print(f"{method}: skipped, {error}")
+                        continue
+                    except Exception as error:  # the runs after it may still succeed
+                        yield {**run, "error": describe(error)}
+                        continue
+                    yield {**run, **found, "seconds": time.perf_counter() - began, "error": None}
+
+
+def _line(run: Run) -> str:
+    head = f"{run['set']:<16}{run['method']:<10}ω = {run['omega']:<5g}seed {run['seed']}  "
+    if run["error"]:
+        return head + f"failed: {run['error']}"
+    level = f"level {run['level']:.3f} ± {run['level_error']:.3f}"
+    return head + f"loss {run['loss']:.4f}  {level}  {run['seconds']:.2f} s"
+
+
+def _key(run: Run) -> tuple[Any, ...]:
+    return run["set"], run["method"], run["omega"], run["seed"], run["k"]
+
+
+def _order(run: Run) -> tuple[Any, ...]:
+    place = list(SETS).index(run["set"]), list(METHODS).index(run["method"])
+    return place[0], run["seed"], run["omega"], place[1]
+
+
+def _read(path: Path | None) -> list[Run]:
+    if path is None or not path.exists():
+        return []
+    runs: list[Run] = json.loads(path.read_text())["results"]
+    return runs
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    """Replace the file at once, so that a run that is killed leaves the one before."""
+    fresh = path.with_name(path.name + ".part")
+    fresh.write_text(json.dumps(found, indent=1))
+    fresh.replace(path)
+
+
+def _tiny(name: str) -> Callable[[int], Split]:
+    return lambda seed: FAMILIES[name](seed, SMOKE_SHAPE)
+
+
+def _among(known: dict[str, Any]) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        found = [name.strip() for name in text.split(",")]
+        unknown = [name for name in found if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"must be among {', '.join(known)}, got {unknown}")
+        return found
+
+    return names
+
+
+def _numbers(kind: type) -> Callable[[str], list[Any]]:
+    def numbers(text: str) -> list[Any]:
+        return [kind(part) for part in text.split(",")]
+
+    return numbers
+
+
+if __name__ == "__main__":
+    sys.exit(main())

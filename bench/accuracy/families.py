@@ -1,0 +1,132 @@
+"""Generated data of one trait each, written down before any method was judged by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.accuracy.splits import Cells, Split, divide
+
+Shape = tuple[int, int]
+SHAPE = (400, 600)
+
+
+def multiplicative(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate gamma factors with log-normal noise that multiplies."""
+    rng = np.random.default_rng(seed)
+    signal = _gamma_factors(rng, shape, 4)
+    return _observed(rng, signal * np.exp(0.5 * rng.standard_normal(shape)), 0.1)
+
+
+def pareto(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate rows plus columns with a right tail of index 2.5."""
+    rng = np.random.default_rng(seed)
+    return _observed(rng, _rows_plus_columns(rng, shape) + rng.pareto(2.5, shape), 0.1)
+
+
+def student(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate rows plus columns with both tails of index 2.5."""
+    rng = np.random.default_rng(seed)
+    return _observed(rng, _rows_plus_columns(rng, shape) + rng.standard_t(2.5, shape), 0.1)
+
+
+def few(seed: int, shape: Shape = (500, 6000)) -> Split:
+    """Generate a log in which most columns have fewer than five lines, by a power law."""
+    rng = np.random.default_rng(seed)
+    m, n = shape
+    popularity = np.arange(1.0, n + 1) ** -1.1
+    activity = rng.lognormal(0, 0.7, m)
+    lines = 5 * n
+    cell = np.unique(
+        rng.choice(m, lines, p=activity / activity.sum()) * n
+        + rng.choice(n, lines, p=popularity / popularity.sum())
+    )
+    rows, cols = cell // n, cell % n
+    logs = 0.7 * rng.standard_normal(m)[rows] + 0.7 * rng.standard_normal(n)[cols]
+    logs += 0.3 * (rng.standard_normal(m)[rows] * rng.standard_normal(n)[cols])
+    values = np.exp(logs + 0.6 * rng.standard_normal(cell.size))
+    return divide(Cells(rows, cols, values), shape, rng.random(cell.size) < 0.8)
+
+
+def strong(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate five strong factors with 3 % of noise."""
+    rng = np.random.default_rng(seed)
+    signal = rng.standard_normal((shape[0], 5)) @ rng.standard_normal((shape[1], 5)).T
+    return _observed(rng, signal + 0.03 * signal.std() * rng.standard_normal(shape), 0.15)
+
+
+def structureless(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate log-normal values that know neither row nor column."""
+    rng = np.random.default_rng(seed)
+    return _observed(rng, rng.lognormal(0, 1, shape), 0.1)
+
+
+def mirrored(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate distances between nodes, measured in both directions with nearly the same noise."""
+    rng = np.random.default_rng(seed)
+    n = shape[0]
+    place, access = rng.standard_normal((n, 3)), rng.gamma(1.0, 0.5, n)
+    distance = np.linalg.norm(place[:, None] - place, axis=-1) + access[:, None] + access
+    shared = np.triu(rng.standard_normal((n, n)), 1)
+    logs = 0.25 * (shared + shared.T) + 0.02 * rng.standard_normal((n, n))
+    fitted = np.triu(rng.random((n, n)) < 0.1, 1)
+    rows, cols = np.nonzero(~np.eye(n, dtype=bool))
+    cells = Cells(rows, cols, (distance * np.exp(logs))[rows, cols])
+    return divide(cells, (n, n), (fitted | fitted.T)[rows, cols], mirrored=True)
+
+
+def left(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate negated log-normal values whose logarithms have rows, columns and two factors."""
+    rng = np.random.default_rng(seed)
+    logs = 0.6 * _rows_plus_columns(rng, shape)
+    logs += 0.3 * rng.standard_normal((shape[0], 2)) @ rng.standard_normal((shape[1], 2)).T
+    return _observed(rng, -np.exp(logs + 0.6 * rng.standard_normal(shape)), 0.1)
+
+
+def heteroscedastic(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate factors with skewed noise whose scale varies 30-fold, by rows and by columns."""
+    rng = np.random.default_rng(seed)
+    row, col = (np.exp(np.log(30) / 2 * rng.random(size)) for size in shape)
+    noise = rng.gamma(2.0, 1.0, shape) - 2
+    return _observed(rng, _gamma_factors(rng, shape, 3) + 0.3 * row[:, None] * col * noise, 0.1)
+
+
+def additive(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate rows plus columns and nothing else, with gamma noise."""
+    rng = np.random.default_rng(seed)
+    return _observed(rng, _rows_plus_columns(rng, shape) + rng.gamma(2.0, 0.7, shape), 0.08)
+
+
+def outliers(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate factors with mild noise, 2 % of the values fifty times as large."""
+    rng = np.random.default_rng(seed)
+    values = _gamma_factors(rng, shape, 3) * np.exp(0.2 * rng.standard_normal(shape))
+    return _observed(rng, np.where(rng.random(shape) < 0.02, 50 * values, values), 0.1)
+
+
+def _gamma_factors(rng: np.random.Generator, shape: Shape, rank: int) -> NDArray[np.float64]:
+    X, Y = (rng.gamma(2.0, 1.0, (size, rank)) for size in shape)
+    return np.asarray(X @ Y.T / rank)
+
+
+def _rows_plus_columns(rng: np.random.Generator, shape: Shape) -> NDArray[np.float64]:
+    row, col = (rng.standard_normal(size) for size in shape)
+    return row[:, None] + col
+
+
+def _observed(rng: np.random.Generator, values: NDArray[np.float64], share: float) -> Split:
+    """Split all cells of a matrix: that share to fit, the rest to judge by."""
+    rows, cols = (places.ravel() for places in np.indices(values.shape))
+    shape = (values.shape[0], values.shape[1])
+    return divide(Cells(rows, cols, values.ravel()), shape, rng.random(values.size) < share)
+
+
+FAMILIES: dict[str, Callable[..., Split]] = {
+    family.__name__: family
+    for family in (
+        multiplicative, pareto, student, few, strong, structureless, mirrored, left,
+        heteroscedastic, additive, outliers,
+    )
+}  # fmt: skip

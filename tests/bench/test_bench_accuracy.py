@@ -1,0 +1,140 @@
+"""The benchmark of accuracy runs, and its arithmetic is right. Nothing is judged here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bench.accuracy import FAMILIES, METHODS, SETS, Cells, Training, least_squares, score
+from bench.accuracy.__main__ import main
+from bench.accuracy.report import bars, markdown, promises
+from fastemf.loss import expectile
+from fastemf.metrics import effective_omega
+
+pytestmark = pytest.mark.bench
+
+
+@pytest.mark.compiled
+def test_smoke(tmp_path, capsys):
+    out = tmp_path / "accuracy.json"
+    options = ["--smoke", "--seeds", "0", "--omegas", "0.9", "--k", "2", "--out", str(out)]
+    assert main([*options, "--methods", "constant,columns,levels,auto", "--markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "Promises" in printed
+    assert "| mirrored | 1.000 |" in printed
+    runs = json.loads(out.read_text())["results"]
+    assert {run["set"] for run in runs} == set(FAMILIES)
+    assert len(runs) == 4 * len(FAMILIES)
+    assert all(run["error"] is None for run in runs)
+    assert all(run["loss"] == 1 for run in runs if run["method"] == "constant")
+
+    # What is in the file stays, and what is made again is not there twice.
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "accuracy.png"
+    assert main([*options, "--sets", "left", "--methods", "auto", "--plot", str(plot)]) == 0
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    again = json.loads(out.read_text())["results"]
+    assert len(again) == len(runs)
+    assert again[-1]["set"] == "left"
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("method", ["cmfrec", "lightgbm"])
+def test_competitors(method, monkeypatch):
+    pytest.importorskip(method)
+    monkeypatch.setattr("bench.accuracy.least_squares.RIDGES", ((3.0, 10.0),))
+    for name in ("few", "mirrored"):  # columns nobody has seen; twins
+        train, test = FAMILIES[name](0, (80, 90))
+        predicted = METHODS[method](train, 0.9, 0, 2)(test.rows, test.cols)
+        assert predicted.shape == test.values.shape
+        assert np.isfinite(predicted).all()
+    train, test = FAMILIES["additive"](0, (200, 150))
+    predicted = METHODS[method](train, 0.9, 0, 2)(test.rows, test.cols)
+    assert score(predicted, test.values, expectile(train.cells.values, 0.9), 0.9).loss < 0.9
+
+
+def test_what_cmfrec_has_not_seen_is_the_mean():
+    pytest.importorskip("cmfrec")
+    cells = FAMILIES["additive"](0, (40, 30)).train.cells
+    predict = least_squares._fit(Training(cells, (41, 31)), 2, (3.0, 10.0), 0)
+    assert predict(np.array([40]), np.array([30]))[0] == pytest.approx(cells.values.mean(), 1e-5)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families(name):
+    train, test = FAMILIES[name](1, (50, 40))
+    again, _ = FAMILIES[name](1, (50, 40))
+    for first, second in zip(train.cells, again.cells, strict=True):
+        np.testing.assert_array_equal(first, second)
+    other = FAMILIES[name](2, (50, 40)).train.cells.values
+    assert not np.array_equal(train.cells.values, other)
+    n = train.shape[1]
+    fitted, judged = (set((cells.rows * n + cells.cols).tolist()) for cells in (train.cells, test))
+    assert fitted
+    assert judged
+    assert not fitted & judged
+    if train.mirrored:
+        assert {cell % n * n + cell // n for cell in fitted} == fitted
+
+
+def test_twins_and_repeats_share_a_fold():
+    rows, cols = np.array([0, 1, 2, 0, 1, 1, 2]), np.array([1, 0, 0, 2, 2, 2, 1])
+    train = Training(Cells(rows, cols, np.arange(7.0)), (3, 3), mirrored=True)
+    for seed in range(5):
+        fold = train.folds(3, seed)
+        assert fold[0] == fold[1]
+        assert fold[2] == fold[3]
+        assert fold[4] == fold[5] == fold[6]
+        assert set(fold.tolist()) == {0, 1, 2}
+
+
+def test_score_of_the_constant_and_its_level():
+    rng = np.random.default_rng(0)
+    samples = rng.lognormal(size=(400, 500))
+    found = [score(np.full(500, 2.0), sample, 2.0, 0.7) for sample in samples]
+    assert {entry.loss for entry in found} == {1.0}
+    assert found[0].level == effective_omega(samples[0] - 2.0)
+    # The standard error is what the levels of other samples vary by.
+    spread = np.std([entry.level for entry in found])
+    assert np.mean([entry.level_error for entry in found]) == pytest.approx(spread, rel=0.15)
+
+
+def test_columns_without_a_ridge_are_their_expectiles(monkeypatch):
+    monkeypatch.setattr("bench.accuracy.baselines.COLUMN_RIDGE", 0.0)
+    train, _ = FAMILIES["additive"](0, (50, 12))
+    _, cols, values = train.cells
+    seen = np.unique(cols)
+    predicted = METHODS["columns"](train, 0.8, 0, 1)(seen, seen)
+    expected = [expectile(values[cols == column], 0.8) for column in seen]
+    np.testing.assert_allclose(predicted, expected, rtol=1e-9)
+
+
+def run(method, loss, level=0.9, name="kuairand", seed=0):
+    return {
+        "set": name, "method": method, "omega": 0.9, "seed": seed, "k": 10, "loss": loss,
+        "level": level, "level_error": 0.001, "seconds": 1.0, "error": None,
+    }  # fmt: skip
+
+
+def test_report():
+    runs = [run("levels", 0.4), run("auto", 0.5, 0.86), run("levels", 0.4, name="pareto")]
+    runs += [run("auto", 0.403, 0.875, name="pareto"), {**run("auto", 0.0, seed=1), "error": "no"}]
+    assert [line.split()[-1] for line in bars(runs)] == ["MISSED"]
+    assert "bar 0.404" in bars(runs)[0]
+    worse, drifting, far, *broken = promises(runs)
+    assert worse.endswith("1 of 2 runs")
+    assert drifting.endswith("2 of 2 runs")
+    assert far.endswith("1, 1 of them by over 3 standard errors")
+    assert [line.endswith("WORSE") for line in broken] == [True, False]
+    assert "| kuairand | .400 | .500 |" in markdown(runs)
+    assert "| kuairand | .90 | .86 |" in markdown(runs)
+
+
+def test_absent_data_are_said(monkeypatch, capsys):
+    monkeypatch.setenv("FASTEMF_DATA", "")
+    with pytest.raises(FileNotFoundError, match="FASTEMF_DATA"):
+        SETS["kuairand"](0)
+    assert main(["--sets", "kuairand", "--methods", "constant"]) == 0
+    assert "kuairand: skipped" in capsys.readouterr().out
