@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,25 +12,24 @@ from numpy.typing import NDArray
 
 from fastemf.model.factorization import Factorization
 from fastemf.observations.source import Source
-from fastemf.solver.axis import Axis
-from fastemf.solver.fitting import alternate
+from fastemf.solver.alternation import Outcome
+from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.fitting import alternate
+from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
+from fastemf.solver.path import Tuned, tune
 from fastemf.solver.records import SweepRecord
-from fastemf.solver.ridge import NoiseRidge, RidgeSchedule
+from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import EarlierModel, starting_factors
+from fastemf.solver.start import EarlierModel, starting_factors, widened
+from fastemf.solver.trial import shift_of
+from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
 from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 
 __all__ = ["complete", "fit"]
-
-# What multiplies the residuals' size in reg="auto": these had the lowest held-out loss over
-# synthetic and real data, without and with intercepts.
-NOISE_FACTOR = 0.06
-NOISE_FACTOR_INTERCEPTS = 0.1
-
 
 def complete(
     R: Any,
@@ -98,9 +98,13 @@ def complete(
     shape
         (rows, columns) for triplets; the default is the largest index + 1.
     reg
-        Ridge λ. ``"auto"`` follows the size of the residuals: noisy data are shrunk,
-        noiseless ones still recovered exactly. A number sets λ. 0 is the paper's
-        problem: rows with fewer than k observations are then interpolated.
+        Ridge λ. ``"auto"`` tunes it, on cells that are set aside and fitted again at the end:
+        the ridge, how much noisy rows and columns count and, with `intercepts`, the ridge of
+        these and a constant that makes new cells have the level asked for; ``fit.tuning`` says
+        what was tried and how it compares with simpler predictions. ``"noise"`` follows the
+        size of the residuals in one fit, as ``"auto"`` does where there are fewer than 400
+        observations: noisy data are shrunk, noiseless ones recovered exactly. A number sets λ.
+        0 is the paper's problem: rows with fewer than k observations are then interpolated.
     reg_scaling
         ``"count"``: a row's ridge is λ times its number of observations (summed
         weights); ``"plain"``: λ.
@@ -224,10 +228,9 @@ def complete(
 
 
 def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorization:
-    """Fit data that have been opened: find a start, alternate, and make the model."""
+    """Fit data that have been opened: tune, find a start, alternate, and make the model."""
     observations = data.fitted
-    omega, k, intercepts, init = settings.omega, settings.k, settings.intercepts, settings.init
-    n_threads = settings.n_threads
+    omega, k, intercepts = settings.omega, settings.k, settings.intercepts
     check_rank(k, observations.shape)
     _warn_of_gaps(observations, k, interpolates=settings.reg == 0)
     mu = observations.expectile(omega) if intercepts else None
@@ -236,25 +239,26 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
         omega,
         mu=mu,
         weighting=None if settings.reg_scaling == "count" else plain(observations.shape),
-        n_threads=n_threads,
+        n_threads=settings.n_threads,
         steps=settings.steps,
     )
     judge = None
     if data.held_out is not None:
         judge = CompletionEngine(
-            data.held_out, omega, mu=mu, scale=engine.spread, n_threads=n_threads
+            data.held_out, omega, mu=mu, scale=engine.spread, n_threads=settings.n_threads
         )
-
-    def start() -> tuple[NDArray[Any], NDArray[Any]]:
-        first = EarlierModel(init.axes, init.mu) if isinstance(init, Factorization) else init
-        return starting_factors(first, engine, observations, k, mu, rng, n_threads)
-
-    schedule = _ridge_schedule(engine, observations, settings)
-    end = alternate(engine, start, schedule, settings, lambda: data.digests, judge)
+    plan = _planned(engine, judge, settings, rng)
+    end = alternate(plan.engine, plan.start, plan.schedule, settings, lambda: data.digests, judge)
+    shift, noise = plan.remains(end)
     unseen = [np.flatnonzero(side.mass == 0) for side in (observations.by_row, observations.by_col)]
+    labels = (observations.row_labels, observations.col_labels)
+    rows, cols = (
+        replace(Axis.split(factor, k, labels[axis], unseen[axis]), noise=noise[axis])
+        for axis, factor in enumerate((end.X, end.Y))
+    )
     return Factorization(
-        rows=Axis.split(end.X, k, observations.row_labels, unseen[0]),
-        cols=Axis.split(end.Y, k, observations.col_labels, unseen[1]),
+        rows=rows,
+        cols=cols,
         omega=omega,
         mu=0.0 if mu is None else mu,
         reg=end.ridge.factors,
@@ -263,35 +267,77 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
         scale=engine.spread,
         converged=end.converged,
         history=end.history,
+        shift=shift,
+        family=plan.family,
+        tuning=plan.tuning,
     )
 
 
-def _ridge_schedule(
-    engine: CompletionEngine, observations: Source, settings: Settings
-) -> RidgeSchedule:
-    if settings.reg == "auto":
-        return _noise_ridge(engine, observations, settings.k, settings.intercepts)
-    m, n = observations.shape
-    counted = settings.reg_scaling == "count"
-    return settings.numbered_ridge(1.0 if counted else observations.mass / float(m * n) ** 0.5)
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """How to fit all cells, and what was learned on the way to it."""
+
+    engine: CompletionEngine
+    schedule: RidgeSchedule
+    start: Callable[[], tuple[NDArray[Any], NDArray[Any]]]
+    tuned: Tuned | None = None
+    tuning: Tuning | None = None
+
+    @property
+    def family(self) -> str:
+        """How observations and ridge are weighted."""
+        return "even" if self.tuned is None else noise_family(self.tuned.family)
+
+    def remains(self, end: Outcome) -> tuple[float, tuple[AxisNoise | None, AxisNoise | None]]:
+        """Find the shift of a tuned fit, and what is to be kept of its noise scales."""
+        if self.tuned is None:
+            return 0.0, (None, None)
+        engine, factors = self.engine, (end.X, end.Y)
+        leverages = engine.leverages(*factors, end.ridge)
+        shift = 0.0
+        if engine.has_intercepts:
+            start = self.tuned.shift
+            shift = shift_of(engine, factors, leverages, start) + self.tuned.correction
+        if self.family == "even":
+            return shift, (None, None)
+        return shift, kept_noise(engine, factors, leverages, self.tuned.variances)
 
 
-def _noise_ridge(
-    engine: CompletionEngine, observations: Source, k: int, intercepts: bool
-) -> NoiseRidge:
-    width = k + intercepts
-    spent = sum(
-        float(np.minimum(side.mass, width).sum())
-        for side in (observations.by_row, observations.by_col)
-    )
-    return NoiseRidge(
-        NOISE_FACTOR_INTERCEPTS if intercepts else NOISE_FACTOR,
-        engine.omega,
-        dof=spent - width**2,
-        mass=engine.mass,
-        spread=engine.spread,
-        rounding=engine.rounding,
-    )
+def _planned(
+    engine: CompletionEngine,
+    judge: CompletionEngine | None,
+    settings: Settings,
+    rng: np.random.Generator,
+) -> _Plan:
+    """Choose the ridge, by tuning where that is asked for, and where to start."""
+    init = settings.init
+
+    def start() -> tuple[NDArray[Any], NDArray[Any]]:
+        first = EarlierModel(init.axes, init.mu) if isinstance(init, Factorization) else init
+        return starting_factors(first, engine, settings.k, rng, settings.n_threads)
+
+    if not isinstance(settings.reg, str):
+        m, n = engine.shape
+        counted = settings.reg_scaling == "count"
+        count = 1.0 if counted else engine.observations.mass / float(m * n) ** 0.5
+        return _Plan(engine, settings.numbered_ridge(count), start)
+    following = noise_ridge(engine, settings.k, settings.intercepts)
+    if settings.reg == "noise":
+        return _Plan(engine, following, start)
+    earlier = init.tuning if isinstance(init, Factorization) else None
+    found = tune(engine, settings, rng, judge, earlier)
+    if isinstance(found, Tuning):
+        return _Plan(engine, following, start, tuning=found)
+    if found.family == "noise":
+        return _Plan(engine, following, start, found, found.tuning)
+    chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
+    if init == "spectral":
+        return _Plan(
+            chosen, FixedRidge(found.ridge),
+            lambda: widened(found.factors, engine.n_factors(found.factors[0]), settings.k),
+            found, found.tuning,
+        )  # fmt: skip
+    return _Plan(chosen, FixedRidge(found.ridge), start, found, found.tuning)
 
 
 def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:

@@ -281,7 +281,7 @@ class _Judge:
     def share(self, fit: Factorization) -> float:
         """Compute the share of the values at or below the fit."""
         side = self._observed.by_row
-        below = side.values <= predict_cells(fit.axes, fit.mu, side.keys, side.indices)
+        below = side.values <= predict_cells(fit.axes, fit.constant, side.keys, side.indices)
         return float(np.average(below, weights=self._weights))
 
     def shift(self, fit: Factorization, wanted: float) -> float:
@@ -294,7 +294,7 @@ class _Judge:
         return float(np.average(np.maximum(wanted * r, (wanted - 1) * r), weights=self._weights))
 
     def _residuals(self, fit: Factorization) -> NDArray[Any]:
-        return residuals(fit.axes, fit.mu, self._observed)
+        return residuals(fit.axes, fit.constant, self._observed)
 
     def standard_error(self, share: float) -> float:
         return float(np.sqrt(share * (1 - share) / self.cells))
@@ -310,9 +310,9 @@ class _Judge:
 def _raised(fit: Factorization, shift: float) -> Factorization:
     """Add a constant to all that a fit predicts."""
     if fit.rows.has_intercepts:
-        return replace(fit, mu=fit.mu + shift)
+        return replace(fit, shift=fit.shift + shift)
     rows, cols = (replace(axis, intercepts=np.zeros_like(axis.factor[:, 0])) for axis in fit.axes)
-    return replace(fit, mu=shift, rows=rows, cols=cols)
+    return replace(fit, shift=shift, rows=rows, cols=cols)
 
 
 def _first_guess(observed: Observations, wanted: float) -> float:

@@ -171,7 +171,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         fit, count = self.factorization_, np.shape(X)[0]
         given = check_factor(X, "X", (count, self._n_features_out), fit.X.dtype)
         rows = Axis.split(given.astype(fit.X.dtype), fit.k)
-        return predict_rows((rows, fit.cols), fit.mu, np.arange(count))
+        return predict_rows((rows, fit.cols), fit.constant, np.arange(count))
 
     def score(self, R: Any, y: None = None) -> float:
         """Compute the expectile skill of the rows of `R` folded in: greater is better, 1 perfect.
@@ -323,7 +323,7 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         if (i < 0).any() or (j < 0).any():
             i, j = np.where(i < 0, rows.size, i), np.where(j < 0, cols.size, j)
             rows, cols = _with_nobody(rows), _with_nobody(cols)
-        return predict_cells((rows, cols), fit.mu, i, j)
+        return predict_cells((rows, cols), fit.constant, i, j)
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Compute the expectile skill of the predictions: 1 is perfect, 0 is that of a constant.

@@ -302,7 +302,7 @@ class _Trial:
         """Add the losses of a fold's cells."""
         side, parts = held.by_row, self._masses.shape[1]
         v = side.weights if side.weights.size else np.ones(held.size)
-        r = residuals(fit.axes, fit.mu, held)
+        r = residuals(fit.axes, fit.constant, held)
         losses = v * sign_weights(r, fit.omega) * r**2
         self._losses[place, fold] = np.bincount(part, losses, minlength=parts)
         self._masses[fold] = np.bincount(part, v, minlength=parts)

@@ -25,7 +25,9 @@ from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge, SweepRecord
+from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
 from fastemf.support.validation import check_axis, check_choice, check_clip, check_integer
 
@@ -48,8 +50,10 @@ class Factorization:
     omega : float
         The expectile level fitted.
     mu : float
-        The data's ω-expectile with intercepts, else 0, in the data's unit; plus the shift of a
-        fit that `fastemf.level_for_coverage` returned.
+        The data's ω-expectile with intercepts, else 0, in the data's unit.
+    shift : float
+        What every prediction adds to ``mu``: a tuned fit's correction of its level for new
+        cells, or that of a fit that `fastemf.level_for_coverage` returned.
     row_intercepts, col_intercepts : (m,) and (n,) arrays, or None
         a and c, in the data's unit.
     reg : float
@@ -63,6 +67,11 @@ class Factorization:
     converged : bool
         Whether the fit ended by itself within the sweeps allowed: the tolerance was
         reached or, with validation, patience was out.
+    family : str
+        How observations and ridge are weighted: ``"even"``, ``"weighted"`` or ``"ridged"`` (see
+        `fastemf.Tuning`); the noise scales are those of `rows` and `cols`.
+    tuning : Tuning, or None
+        What ``reg="auto"`` tried, and what the predictions are worth.
     history : tuple of SweepRecord
         One record per sweep. The factors are those of the last accepted one or, with
         validation, of the first with the lowest ``validation_loss``.
@@ -83,6 +92,9 @@ class Factorization:
     scale: float
     converged: bool
     history: tuple[SweepRecord, ...]
+    shift: float = 0.0
+    family: str = "even"
+    tuning: Tuning | None = None
 
     # --- its parts -------------------------------------------------------------------------
 
@@ -130,6 +142,11 @@ class Factorization:
     def col_labels(self) -> Labels | None:
         """What the columns are called."""
         return self.cols.labels
+
+    @property
+    def constant(self) -> float:
+        """What every prediction begins with: ``mu + shift``."""
+        return self.mu + self.shift
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -215,7 +232,7 @@ class Factorization:
             if not is_table(rows):
                 raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
             rows, cols = label_columns(self.axes, rows)
-        out = predict_pairs(self.axes, self.mu, rows, cols, unseen=unseen, unknown=unknown)
+        out = predict_pairs(self.axes, self.constant, rows, cols, unseen=unseen, unknown=unknown)
         return np.asarray(np.clip(out, *bounds, out=out))
 
     def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
@@ -235,7 +252,7 @@ class Factorization:
         i = np.atleast_1d(self.rows.known_positions(rows, "rows"))
         if i.ndim != 1:
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
-        block = predict_rows(self.axes, self.mu, i)
+        block = predict_rows(self.axes, self.constant, i)
         return np.asarray(np.clip(block, *bounds, out=block))
 
     def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
@@ -258,7 +275,7 @@ class Factorization:
                 f"the dense {m} x {n} matrix takes {size:,} bytes, above max_bytes={max_bytes:,}; "
                 "use predict or predict_block, or raise max_bytes"
             )
-        dense = predict_rows(self.axes, self.mu, np.arange(m))
+        dense = predict_rows(self.axes, self.constant, np.arange(m))
         return np.asarray(np.clip(dense, *bounds, out=dense))
 
     def measure(self, A: Any, *, shape: tuple[int, int] | None = None) -> NDArray[Any]:
@@ -278,7 +295,7 @@ class Factorization:
                 f"A must measure matrices of the fit's shape {self.shape}, "
                 f"got {tuple(operator.shape[1:])}"
             )
-        return operator.forward(*as_product(self.axes, self.mu))
+        return operator.forward(*as_product(self.axes, self.constant))
 
     # --- questions -------------------------------------------------------------------------
 
@@ -347,7 +364,7 @@ class Factorization:
         left_out = read_seen(self.axes, seen)
         largest = order == "largest"
         cols, values = rank_rows(
-            self.axes, self.mu, np.atleast_1d(rows), n, largest=largest, seen=left_out
+            self.axes, self.constant, np.atleast_1d(rows), n, largest=largest, seen=left_out
         )
         values = np.clip(values, *bounds)
         return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
@@ -427,11 +444,14 @@ class Factorization:
         True
         """
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
-        penalty = self._engine(observed, n_threads=1).penalty(
-            self.rows.extended(), self.cols.extended(), self._ridge
-        )
+        engine = self._weighed(observed, n_threads=1)
+        penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
         r = residuals(self.axes, self.mu, observed)
-        return expectile_loss(r, self.omega, _weights_or_none(observed)) + penalty
+        v, noise = _weights_or_none(observed), engine.weighting.observations
+        if noise is not None:
+            scales = noise[0][observed.by_row.keys] * noise[1][observed.by_row.indices]
+            v = scales if v is None else v * scales
+        return expectile_loss(r, self.omega, v) + penalty
 
     def effective_omega(
         self,
@@ -458,7 +478,7 @@ class Factorization:
         0.273
         """
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
-        r = residuals(self.axes, self.mu, observed)
+        r = residuals(self.axes, self.constant, observed)
         return effective_omega(r, _weights_or_none(observed))
 
     def summary(
@@ -495,7 +515,7 @@ class Factorization:
         """
         check_axis(axis, ("rows", "columns"))
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
-        return summarise_axis(self.axes, self.mu, self.omega, observed, axis)
+        return summarise_axis(self.axes, self.constant, self.omega, observed, axis)
 
     # --- new rows and columns --------------------------------------------------------------
 
@@ -548,7 +568,7 @@ class Factorization:
             self.axes, R_new, names, weights, shape, new=axis, n_jobs=n_jobs
         )
         engine = self._engine(observed, n_threads=count_threads(n_jobs))
-        folded = folded_axis(self.axes, axis, observed, engine, self._ridge)
+        folded = folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
         new_rows, new_cols = (folded, self.cols) if axis == 0 else (self.rows, folded)
         return replace(self, rows=new_rows, cols=new_cols, history=(), converged=True)
 
@@ -557,6 +577,7 @@ class Factorization:
         return Ridge(self.reg, self.intercept_reg)
 
     def _engine(self, observed: Observations, n_threads: int) -> CompletionEngine:
+        """Make an engine that weighs all observations alike."""
         return CompletionEngine(
             observed,
             self.omega,
@@ -565,6 +586,14 @@ class Factorization:
             weighting=None if self.reg_scaling == "count" else plain(observed.shape),
             n_threads=n_threads,
         )
+
+    def _weighed(self, observed: Observations, n_threads: int) -> CompletionEngine:
+        """Make an engine with the weighting of the fit."""
+        engine = self._engine(observed, n_threads)
+        if self.rows.noise is None or self.cols.noise is None:
+            return engine
+        variances = self.rows.noise.variances, self.cols.noise.variances
+        return engine.view(weighting=weighting_of(self.family, engine, variances))
 
     # --- the model file --------------------------------------------------------------------
 

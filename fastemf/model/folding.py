@@ -2,37 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels
 from fastemf.model.prediction import Axes
 from fastemf.observations.memory import Observations
-from fastemf.solver.axis import Axis
+from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.noise import own_variances, weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.support.warn import warn
 
 __all__ = ["folded_axis"]
 
+NOISE_ROUNDS = 2  # in which new items improve their noise scales
+
 
 def folded_axis(
-    axes: Axes, axis: int, observed: Observations, engine: CompletionEngine, ridge: Ridge
+    axes: Axes,
+    axis: int,
+    observed: Observations,
+    engine: CompletionEngine,
+    ridge: Ridge,
+    family: str = "even",
+    variances: NDArray[np.float64] | None = None,
 ) -> Axis:
-    """Solve the items of one axis of `observed` exactly, given the fit's other axis."""
+    """Solve the items of one axis of `observed` exactly, given the fit's other axis.
+
+    Where the fit has noise scales, the new items find theirs from their own residuals, unless
+    their `variances` are given.
+    """
     before, fixed = axes[axis], axes[1 - axis]
     other = fixed.extended().astype(observed.dtype, copy=False)
-    start = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
-    solved = engine.solve(axis, start, other, ridge).factor
+    solved = np.zeros((observed.shape[axis], other.shape[1]), observed.dtype)
+    noise = None
+    if before.noise is None or fixed.noise is None:
+        solved = engine.solve(axis, solved, other, ridge).factor
+    else:
+        rounds = NOISE_ROUNDS if variances is None else 0
+        own = np.ones(len(solved)) if variances is None else variances
+        for last in range(rounds + 1):
+            pair = (own, fixed.noise.variances) if axis == 0 else (fixed.noise.variances, own)
+            weighed = engine.view(weighting=weighting_of(family, engine, pair))
+            solved = weighed.solve(axis, solved, other, ridge).factor
+            if last < rounds:
+                factors = (solved, other) if axis == 0 else (other, solved)
+                level = before.noise.level
+                own = own_variances(weighed, axis, factors, ridge, pair, level)
+        noise = AxisNoise(own, before.noise.level)
     unseen = np.flatnonzero((observed.by_row, observed.by_col)[axis].mass == 0)
     if unseen.size:
         what = ("rows", "columns")[axis]
-        warn(f"{unseen.size} of the {len(start)} new {what} have no observations")
-    return Axis.split(
+        warn(f"{unseen.size} of the {len(solved)} new {what} have no observations")
+    folded = Axis.split(
         solved.astype(before.factor.dtype, copy=False),
         before.k,
         _new_labels(before, axis, observed),
         unseen,
     )
+    return replace(folded, noise=noise)
 
 
 def _new_labels(before: Axis, axis: int, observed: Observations) -> Labels | None:

@@ -11,7 +11,24 @@ from numpy.typing import NDArray
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_indices
 
-__all__ = ["Axis"]
+__all__ = ["Axis", "AxisNoise"]
+
+
+@dataclass(frozen=True, eq=False)
+class AxisNoise:
+    """How noisy the rows, or the columns, of a fit are.
+
+    Parameters
+    ----------
+    variances
+        One number for each item, around 1.
+    level
+        Mean square of the slopes of the loss over the other side's variances: what a variance
+        of 1 means, in squared units of the data.
+    """
+
+    variances: NDArray[np.float64]
+    level: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +47,8 @@ class Axis:
         What the items are called; None where they go by number.
     unseen
         Numbers of the items without any observation.
+    noise
+        How noisy the items are, where a tuned fit made use of that; else None.
 
     Examples
     --------
@@ -43,6 +62,7 @@ class Axis:
     intercepts: NDArray[Any] | None = None
     labels: Labels | None = None
     unseen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    noise: AxisNoise | None = None
 
     @classmethod
     def split(

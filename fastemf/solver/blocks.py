@@ -22,6 +22,7 @@ __all__ = ["EVERYTHING", "Part", "RowProblem", "Solved", "solve_block"]
 
 BLOCKS_PER_THREAD = 8  # blocks are scheduled statically: several per thread even out the work
 ALL = 1 << 32  # hashes there are
+WORK_OF_LAUNCH = 2e6  # below this the threads would wait longer than they work
 WORK_PER_LAUNCH = 4e9  # multiply-adds per thread, about a second, after which Ctrl-C is heard
 
 
@@ -123,6 +124,8 @@ def solve_block(
     )  # fmt: skip
     rows = kernels.Rows(side.indptr, side.indices, side.values, side.weights)
     work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q
+    if work.sum() < WORK_OF_LAUNCH:
+        n_threads = 1
     for group in _launches(work, n_threads):
         blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
         sweep_rows(blocks, rows, given, kernels.Reports(*solved), n_threads)

@@ -72,9 +72,10 @@ class CompletionEngine:
     ) -> None:
         self.omega = omega
         self.observations = observations
+        self.shape = observations.shape
         self.sample = sample
         self._steps = steps
-        self._mu = mu
+        self.mu = mu
         self._n_threads = n_threads
         self._sides = (observations.by_row, observations.by_col)
         self.size = observations.rms()
@@ -107,6 +108,11 @@ class CompletionEngine:
             other.weighting = weighting
         return other
 
+    @property
+    def has_intercepts(self) -> bool:
+        """Whether the last column of the factors are intercepts."""
+        return self.mu is not None
+
     @cached_property
     def masses(self) -> Pair:
         """Summed weights of each row and each column, of the cells that count."""
@@ -127,7 +133,7 @@ class CompletionEngine:
 
     def no_factors(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return a model of intercepts alone, all of them zero, or of nothing."""
-        width, dtype = int(self._mu is not None), self.observations.dtype
+        width, dtype = int(self.mu is not None), self.observations.dtype
         m, n = self.observations.shape
         return np.zeros((m, width), dtype), np.zeros((n, width), dtype)
 
@@ -135,8 +141,8 @@ class CompletionEngine:
         """Return an engine that has intercepts and weighs all observations alike."""
         other = copy.copy(self)
         other.weighting = count_scaled(self.masses)
-        if self._mu is None:
-            other._mu = self.observations.expectile(self.omega)
+        if self.mu is None:
+            other.mu = self.observations.expectile(self.omega)
         return other
 
     @cached_property
@@ -161,7 +167,7 @@ class CompletionEngine:
         for factor, scale, scale_0 in zip(
             (X, Y), weighting.ridge, weighting.intercepts, strict=True
         ):
-            k = factor.shape[1] - (self._mu is not None)
+            k = factor.shape[1] - (self.mu is not None)
             for part, weight in (
                 (factor[:, :k], ridge.factors * scale),
                 (factor[:, k:], ridge.intercepts * scale_0),
@@ -187,13 +193,13 @@ class CompletionEngine:
             ):  # fmt: skip
                 solved.stats[:, column] *= factor
         half = outcome_of(solved, NAMES[axis])
-        if self._mu is not None:
+        if self.mu is not None:
             half.factor[:, -1] *= self._unit
         return half
 
     def n_factors(self, this: NDArray[Any]) -> int:
         """Count the columns of a factor beside the intercepts."""
-        return int(this.shape[1]) - (self._mu is not None)
+        return int(this.shape[1]) - (self.mu is not None)
 
     def _row_problem(
         self,
@@ -207,9 +213,9 @@ class CompletionEngine:
         weighting, sample, dtype = self.weighting, self.sample, this.dtype
         k, offset, intercepts = problem.n_factors, np.empty(0, dtype), ridge.intercepts
         scales, penalties = np.empty(0, dtype), np.empty((this.shape[0], 2))
-        if self._mu is not None:
+        if self.mu is not None:
             unit = self._unit
-            offset = (self._mu + other[:, k]).astype(dtype)
+            offset = (self.mu + other[:, k]).astype(dtype)
             other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
             this = np.column_stack([this[:, :k], this[:, k] / unit])
             intercepts *= float(unit) ** 2
@@ -231,20 +237,25 @@ class CompletionEngine:
 
     def leverages(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge) -> Pair:
         """Compute the mean leverage per unit of weight of each row and each column."""
-        found = []
-        problem = RowProblem(self.omega, self.n_factors(X), solve=False, leverages="sums")
-        for axis, (this, other) in enumerate(((X, Y), (Y, X))):
-            solved = solve_side(
-                self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
-                n_threads=self._n_threads,
-            )  # fmt: skip
-            check_finite(solved, NAMES[axis])
-            freedom, weight = solved.stats[:, kernels.FREEDOM], solved.stats[:, kernels.WEIGHT]
-            mean = np.divide(freedom, weight, out=np.zeros_like(weight), where=weight > 0)
-            if self.weighting.observations is not None:
-                mean /= self.weighting.observations[axis]
-            found.append(mean)
-        return found[0], found[1]
+        return self.leverage(0, X, Y, ridge), self.leverage(1, Y, X, ridge)
+
+    def leverage(
+        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge
+    ) -> NDArray[np.float64]:
+        """Compute the mean leverage per unit of weight of each row (axis 0) or column."""
+        if this.shape[1] == 0:
+            return np.zeros(this.shape[0])
+        problem = RowProblem(self.omega, self.n_factors(this), solve=False, leverages="sums")
+        solved = solve_side(
+            self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
+            n_threads=self._n_threads,
+        )  # fmt: skip
+        check_finite(solved, NAMES[axis])
+        freedom, weight = solved.stats[:, kernels.FREEDOM], solved.stats[:, kernels.WEIGHT]
+        mean = np.divide(freedom, weight, out=np.zeros_like(weight), where=weight > 0)
+        if self.weighting.observations is not None:
+            mean /= self.weighting.observations[axis]
+        return mean
 
     def tally(
         self,
@@ -288,10 +299,10 @@ class CompletionEngine:
         found = []
         for axis, factor in enumerate((X, Y)):
             known = np.zeros((factor.shape[0], tallies.N_KNOWN))
-            if self._mu is not None:
+            if self.mu is not None:
                 known[:, tallies.OFFSET] = factor[:, -1]
-            if self._mu is not None and axis == 0:
-                known[:, tallies.OFFSET] += self._mu
+            if self.mu is not None and axis == 0:
+                known[:, tallies.OFFSET] += self.mu
             known[:, tallies.SCALE] = 1.0 if scales is None else scales[axis]
             known[:, tallies.LEVERAGE] = 0.0 if leverages is None else leverages[axis]
             known[:, tallies.VARIANCE] = 1.0 if variances is None else variances[axis]

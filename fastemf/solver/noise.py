@@ -19,10 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels import tally as tallies
+from fastemf.solver.axis import AxisNoise
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.records import Ridge
 from fastemf.solver.weighting import Pair, Weighting, count_scaled, positive
 
-__all__ = ["even", "mean_of", "renewed", "weighting_of"]
+__all__ = [
+    "even", "kept_noise", "mean_of", "noise_family", "own_variances", "renewed",
+    "weighting_of",
+]
 
 PRIOR = 3.0  # observations' worth of the mean
 WIDEST = 30.0  # scales are kept within this factor of one
@@ -31,6 +36,26 @@ WIDEST = 30.0  # scales are kept within this factor of one
 def even(masses: Pair) -> Pair:
     """Return the variances where all rows and columns are alike."""
     return np.ones_like(masses[0]), np.ones_like(masses[1])
+
+
+def noise_family(family: str) -> str:
+    """Return the family that a candidate is weighted by."""
+    return family if family in ("weighted", "ridged") else "even"
+
+
+def kept_noise(
+    engine: CompletionEngine,
+    factors: tuple[NDArray[Any], NDArray[Any]],
+    leverages: Pair,
+    variances: Pair,
+) -> tuple[AxisNoise, AxisNoise]:
+    """Gather what new rows or columns need to find their own noise scales."""
+    found = []
+    for axis in (0, 1):
+        sums = engine.tally(axis, *factors, leverages, variances=variances)
+        level = float(sums[:, tallies.NOISE].sum() / engine.mass)
+        found.append(AxisNoise(variances[axis], level))
+    return found[0], found[1]
 
 
 def mean_of(several: list[Pair]) -> Pair:
@@ -56,6 +81,24 @@ def renewed(
     return s, u
 
 
+def own_variances(
+    engine: CompletionEngine,
+    axis: int,
+    factors: tuple[NDArray[Any], NDArray[Any]],
+    ridge: Ridge,
+    variances: Pair,
+    level: float,
+) -> NDArray[np.float64]:
+    """Find the variances of new rows (axis 0) or columns, given those of the other side."""
+    leverages = [np.zeros_like(part) for part in variances]
+    leverages[axis] = engine.leverage(axis, factors[axis], factors[1 - axis], ridge)
+    sums = engine.tally(axis, *factors, (leverages[0], leverages[1]), variances=variances)
+    if not level > 0:
+        return np.ones_like(variances[axis])
+    found = (sums[:, tallies.NOISE] / level + PRIOR) / (engine.masses[axis] + PRIOR)
+    return np.clip(found, WIDEST**-2, WIDEST**2)
+
+
 def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
     mean = noise.sum() / mass.sum()
     if not mean > 0:
@@ -68,7 +111,7 @@ def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np
 def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weighting:
     """Make the weighting of a family, for the cells that an engine fits."""
     masses = engine.masses
-    if family not in ("weighted", "ridged"):
+    if noise_family(family) == "even":
         return count_scaled(masses)
     sigma, tau = (np.sqrt(part) for part in variances)
     ones = np.ones_like(sigma), np.ones_like(tau)

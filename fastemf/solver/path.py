@@ -43,6 +43,7 @@ FEWEST = 50  # of them
 FEWEST_CELLS = 400  # below, too little is set aside to tell ridges apart
 JUDGED = 300_000  # observations that fewer folds than MOST_FOLDS are enough for
 MOST_FOLDS = 10
+CONSTANT = 1e12  # of one observation's worth: intercepts are then zero to rounding
 FIRST, RATIO, MOST_STEPS = 1.2, 0.7, 24  # λ of the path: FIRST · RATIOⁿ · the noise's norm
 SWEEPS = 4  # of a step
 INTERCEPT_SWEEPS, INTERCEPT_TOL = 10, 1e-4
@@ -355,6 +356,16 @@ class Tuner:
                     return place
         return lowest
 
+    def _refitted(self, best: _Candidate) -> Ridge:
+        """Return the ridge for all cells; what a candidate lacks is kept out by a strong one."""
+        reg, intercepts = best.reg, best.fits[0].ridge.intercepts
+        if reg == math.inf:
+            reg = 2 * FIRST * max(self.noise.values(), default=0.0)
+            reg = max(reg, self.engine.spread * asymmetry(self.engine.omega))
+        if best.family == "constant":
+            intercepts = CONSTANT * asymmetry(self.engine.omega)
+        return Ridge(reg, intercepts)
+
     def correction(self, candidate: _Candidate) -> float:
         """Find the ω-expectile of what a candidate leaves of the cells set aside, over all folds.
 
@@ -383,7 +394,7 @@ class Tuner:
         fit = best.fits[0]
         return Tuned(
             family=best.family,
-            ridge=Ridge(0.0 if best.reg == math.inf else best.reg, fit.ridge.intercepts),
+            ridge=self._refitted(best),
             variances=mean_of([fit.variances for fit in best.fits]),
             factors=fit.factors,
             shift=fit.shift,

@@ -15,7 +15,7 @@ from fastemf.kernels.products import SparseProduct, multiply
 from fastemf.kernels.threads import balanced, launch
 from fastemf.kernels.width import padded
 from fastemf.observations.source import Grouped, Side
-from fastemf.solver.blocks import BLOCKS_PER_THREAD, Part
+from fastemf.solver.blocks import BLOCKS_PER_THREAD, WORK_OF_LAUNCH, Part
 
 __all__ = ["Remainder", "Slopes", "slopes_block", "tally_block"]
 
@@ -66,6 +66,7 @@ def tally_block(
     """Compute the sums of the rows of one block."""
     left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift)
     out = np.empty((this.shape[0], tallies.N_SUMS))
+    n_threads = _enough(block, other, n_threads)
     launch(tallies.tally_rows, n_threads, _runs(block, n_threads), tallies.Sums(left, out))
     return out
 
@@ -87,6 +88,7 @@ def slopes_block(
     """Compute the slopes of the loss at the observations of one block."""
     left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift)
     out = np.empty(block.size, block.dtype)
+    n_threads = _enough(block, other, n_threads)
     runs = _runs(block, n_threads)
     launch(tallies.fill_slopes, n_threads, runs, tallies.Slopes(left, int(signed), out))
     return out
@@ -107,6 +109,12 @@ def _left(
     rows = Rows(block.indptr, block.indices, block.values, block.weights)
     sample = Sample(np.empty(0, block.dtype), marks, own_marks, *part)
     return tallies.Left(rows, sample, this, other, own, about, omega, 1 - omega, float(shift))
+
+
+def _enough(block: Side, other: NDArray[Any], n_threads: int) -> int:
+    """Return as many threads as there is work for."""
+    work = block.size * (10.0 + other.shape[1])
+    return n_threads if work >= WORK_OF_LAUNCH else 1
 
 
 def _runs(block: Side, n_threads: int) -> NDArray[np.int64]:
@@ -148,6 +156,7 @@ def _times(
     block: Side, slopes: NDArray[Any], dense: NDArray[Any], n_threads: int
 ) -> NDArray[Any]:
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
+    n_threads = _enough(block, dense, n_threads)
     product = SparseProduct(block.indptr, block.indices, slopes, dense, out)
     launch(multiply, n_threads, _runs(block, n_threads), product)
     return out

@@ -49,7 +49,7 @@ class Settings:
 
     omega: float
     k: int
-    reg: float | Literal["auto"] = "auto"
+    reg: float | Literal["auto", "noise"] = "auto"
     reg_scaling: str = "count"
     intercepts: bool = False
     init: Any = "spectral"
@@ -97,9 +97,9 @@ class Settings:
         object.__setattr__(self, name, value)  # the checked value, before anyone has seen another
 
     def _check_together(self) -> None:
-        if self.reg == "auto" and self.reg_scaling == "plain":
+        if isinstance(self.reg, str) and self.reg_scaling == "plain":
             raise ValueError(
-                'reg="auto" is count-scaled; give reg a number to use reg_scaling="plain"'
+                f'reg="{self.reg}" is count-scaled; give reg a number to use reg_scaling="plain"'
             )
         if self.orthogonalize and self.reg != 0:
             raise ValueError(f"orthogonalize=True needs reg=0, got reg={self.reg!r}")

@@ -29,6 +29,7 @@ __all__ = [
     "starting_factors",
     "top_svd",
     "unknown_init",
+    "widened",
 ]
 
 OVERSAMPLING = 10
@@ -50,16 +51,15 @@ class EarlierModel:
 def starting_factors(
     init: Any,
     engine: CompletionEngine,
-    observations: Source,
     k: int,
-    mu: float | None,
     rng: np.random.Generator,
     n_threads: int,
 ) -> Factors:
-    """Find factors to start from, with the intercepts as last column where `mu` is given.
+    """Find factors to start from, with the intercepts, where there are any, as last column.
 
     `init` is ``"spectral"``, ``"random"``, a pair (X, Y) or an `EarlierModel`.
     """
+    observations, mu = engine.observations, engine.mu
     m, n = observations.shape
     a, c = np.zeros((m, 1)), np.zeros((n, 1))
     if isinstance(init, EarlierModel):
@@ -81,6 +81,15 @@ def starting_factors(
         X, Y = np.hstack([X, a]), np.hstack([Y, c])
     dtype = observations.dtype
     return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
+
+
+def widened(factors: Factors, rank: int, k: int) -> Factors:
+    """Add columns of zeros to factors of a lower rank, before the intercepts."""
+    wide = []
+    for factor in factors:
+        zeros = np.zeros((factor.shape[0], k - rank), factor.dtype)
+        wide.append(np.hstack([factor[:, :rank], zeros, factor[:, rank:]]))
+    return wide[0], wide[1]
 
 
 def given_factors(

@@ -75,6 +75,8 @@ def swept(
     """Alternate from given factors for some sweeps."""
     if isinstance(schedule, Ridge):
         schedule = FixedRidge(schedule)
+    if factors[0].shape[1] == 0:
+        return factors, schedule.ridge
     loop = Alternation(
         engine, schedule, replace(settings, max_iter=sweeps, tol=tol), callback=lambda record: False
     )

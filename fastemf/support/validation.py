@@ -101,12 +101,12 @@ def check_share(value: Any, name: str) -> float:
     return float(value)
 
 
-def check_reg(reg: Any) -> float | Literal["auto"]:
-    """Return a ridge: ``"auto"`` or a number >= 0."""
+def check_reg(reg: Any) -> float | Literal["auto", "noise"]:
+    """Return a ridge: ``"auto"``, ``"noise"`` or a number >= 0."""
     if isinstance(reg, str):
-        if reg == "auto":
-            return "auto"
-        raise ValueError(f'reg must be "auto" or a number >= 0, got {reg!r}')
+        if reg == "auto" or reg == "noise":
+            return reg
+        raise ValueError(f'reg must be "auto", "noise" or a number >= 0, got {reg!r}')
     return check_number(reg, "reg")
 
 
