@@ -197,7 +197,9 @@ class SensingEngine:
         self.weights = np.ones(b.size) if weights is None else _check_weights(weights, b.size)
         self.mass = float(self.weights.sum())
         self.size = float(np.sqrt(self.weights @ self.b**2 / self.mass))
-        self.rounding = 16 * float(np.finfo(dtype).eps) * self.size
+        # An operator measures in its own type, whatever that of the measurements.
+        self.eps = max(float(np.finfo(kind).eps) for kind in (A.dtype, dtype))
+        self.rounding = 16 * self.eps * self.size
         self._A = A
         self._dtype = dtype
         self._n_threads = n_threads

@@ -119,7 +119,8 @@ class CompletionEngine:
         )
         self.mass = observations.mass
         self.size = observations.rms()
-        self.rounding = 16 * float(np.finfo(observations.dtype).eps) * self.size
+        self.eps = float(np.finfo(observations.dtype).eps)
+        self.rounding = 16 * self.eps * self.size
         self.spread = observations.rms(mu) if mu else self.size  # around mu
         if self.spread <= self.rounding:  # constant data have no spread: their size must do
             self.spread = self.size
