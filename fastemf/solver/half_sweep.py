@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import problem as kernels
 from fastemf.observations.source import Grouped, Source
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
-from fastemf.solver.records import HalfSweep, Ridge
+from fastemf.solver.records import HalfSweep, Ridge, norm
 
 __all__ = ["CompletionEngine", "half_sweep", "outcome_of"]
 
@@ -66,7 +66,7 @@ def outcome_of(solved: Solved, name: str) -> HalfSweep:
         factor=solved.factor,
         above=float(total[kernels.ABOVE]),
         below=float(total[kernels.BELOW]),
-        gradient=float(np.sqrt(total[kernels.GRADIENT])),
+        gradient=norm(solved.stats[:, kernels.GRADIENT]),
         inner_iterations=int(total[kernels.ITERATIONS]),
         sign_flips=int(total[kernels.FLIPS]),
         line_searches=int(total[kernels.SEARCHES]),
@@ -119,6 +119,7 @@ class CompletionEngine:
         )
         self.mass = observations.mass
         self.size = observations.rms()
+        observations.check_range(self.size)
         self.eps = float(np.finfo(observations.dtype).eps)
         self.rounding = 16 * self.eps * self.size
         self.spread = observations.rms(mu) if mu else self.size  # around mu
