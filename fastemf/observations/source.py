@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.value_check import check_totals
 from fastemf.kernels.width import padded
 from fastemf.loss import expectile_from_sums, expectile_terms
 
@@ -192,13 +191,6 @@ class Source:
         """Compute the root mean square of the values around mu, in float64."""
         return float(np.sqrt(self.by_row.sums(_squares, mu) / self.mass))
 
-    def check_range(self, size: float) -> None:
-        """Refuse observations whose weighted sums leave the dtype's range; `size` is `rms()`."""
-        if size == 0 and not self.by_row.sums(_sizes) > 0:
-            return  # all are zero
-        heaviest = max(float(side.mass.max()) for side in (self.by_row, self.by_col))
-        check_totals("R", size, self.mass, heaviest, self.dtype)
-
     def expectile(self, omega: float) -> float:
         """Compute the ω-expectile of the values, in float64."""
         return expectile_from_sums(lambda around: self.by_row.sums(expectile_terms, omega, around))
@@ -212,10 +204,6 @@ def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float6
 
 
 def _squares(values: NDArray[Any], weights: NDArray[Any], mu: float) -> float:
-    with np.errstate(over="ignore"):  # see `Source.check_range`
+    with np.errstate(over="ignore"):  # whoever needs the sum checks it
         squares = np.square(values.astype(np.float64) - mu)
         return float(np.sum(squares * weights if weights.size else squares))
-
-
-def _sizes(values: NDArray[Any], weights: NDArray[Any]) -> float:
-    return float(np.sum(np.abs(values), dtype=np.float64))

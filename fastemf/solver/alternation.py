@@ -259,7 +259,7 @@ class Alternation:
         state.converged = settled and small
 
     def _undo(self, state: State, sweep: Sweep) -> None:
-        """Stay where the sweep began, and decide what it means that F rose."""
+        """Go on from where the sweep began, and decide what it means that F rose."""
         state.accepted_since = 0
         if sweep.beta != 0:
             return

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.value_check import check_totals
 from fastemf.kernels import problem as kernels
 from fastemf.observations.source import Grouped, Source
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
@@ -119,7 +120,7 @@ class CompletionEngine:
         )
         self.mass = observations.mass
         self.size = observations.rms()
-        observations.check_range(self.size)
+        _check_range(observations, self.size)
         self.eps = float(np.finfo(observations.dtype).eps)
         self.rounding = 16 * self.eps * self.size
         self.spread = observations.rms(mu) if mu else self.size  # around mu
@@ -178,3 +179,15 @@ class CompletionEngine:
         if self._mu is not None:
             half.factor[:, k] *= unit
         return half
+
+
+def _check_range(observations: Source, size: float) -> None:
+    """Refuse observations whose weighted sums leave their dtype's range; `size` is their RMS."""
+    if size == 0 and not observations.by_row.sums(_sizes) > 0:
+        return  # all are zero
+    heaviest = max(float(side.mass.max()) for side in (observations.by_row, observations.by_col))
+    check_totals("R", size, observations.mass, heaviest, observations.dtype)
+
+
+def _sizes(values: NDArray[Any], weights: NDArray[Any]) -> float:
+    return float(np.sum(np.abs(values), dtype=np.float64))
