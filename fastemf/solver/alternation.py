@@ -271,12 +271,14 @@ class Alternation:
         self.schedule.advance(state.point.rms)
 
     def _is_rounding(self, sweep: Sweep) -> bool:
-        """Tell whether F rose by no more than it does where each residual is off by its rounding.
+        """Tell whether F rose by no more than rounding explains.
 
-        That is eps times the value; the root of F is then off by eps times that of Σ v b².
+        The rule of the solves (`fastemf.kernels.newton`) lets each raise F by 64 eps of it. And a
+        residual is off by eps times its value, so the root of F by eps times that of Σ v b².
         """
         engine = self.engine
-        root = math.sqrt(sweep.before) + engine.eps * engine.size * math.sqrt(engine.mass)
+        root = math.sqrt(sweep.before) * (1 + 4 * ROUNDING * engine.eps)
+        root += engine.eps * engine.size * math.sqrt(engine.mass)
         return sweep.end.rms <= engine.rounding or sweep.after <= root**2
 
     def _look_for_the_best(self, state: State) -> None:
