@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from fastemf.inputs.columns import Where
 from fastemf.support.warn import warn
 
-__all__ = ["ValueCheck", "check_weights"]
+__all__ = ["ValueCheck", "check_size", "check_totals", "check_weights"]
+
+# Squares are summed in float64, over all observations and at starts that overshoot; data in it
+# leave that much room to the ends of its range. In float32 these squares are far from them.
+ROOM = 2.0**40
 
 
 class ValueCheck:
@@ -47,19 +51,50 @@ class ValueCheck:
 
     def finish(self) -> None:
         """Check what only all values together can show."""
-        limits, dtype, largest = np.finfo(self._dtype), self._dtype, self._largest
-        if largest > 0 and not np.sqrt(limits.tiny) < largest < np.sqrt(limits.max):
-            raise ValueError(
-                f"R is too {'large' if largest > 1 else 'small'} for {dtype}: the squares of its "
-                f"values must neither overflow nor vanish, and the largest is {self._where}; "
-                "rescale R" + (" or pass float64" if dtype == np.float32 else "")
-            )
+        check_size("R", float(self._largest), self._where, self._dtype)
         if 2 * self._zeros > self._seen:
             warn(
                 f"{self._zeros} of {self._seen} observations are zero. Stored zeros count as "
                 "observed; if they mean missing, leave them out (R.eliminate_zeros() for a sparse "
                 "R, NaN in a dense one)"
             )
+
+
+def check_size(name: str, largest: float, where: str, dtype: np.dtype[Any]) -> None:
+    """Refuse data by their largest magnitude, which is at `where`; 0 passes."""
+    limits, room = np.finfo(dtype), ROOM if dtype == np.float64 else 1.0
+    least, most = float(np.sqrt(limits.tiny)) * room, float(np.sqrt(limits.max)) / room
+    if largest > 0 and not least < largest < most:
+        raise ValueError(
+            f"{name} is too {'large' if largest > 1 else 'small'} for {dtype}: the squares of its "
+            f"values must neither overflow nor vanish, so the largest must lie between {least:.2g} "
+            f"and {most:.2g}, and it is {where}; rescale {name}"
+            + (" or pass float64" if dtype == np.float32 else "")
+        )
+
+
+def check_totals(
+    name: str, size: float, mass: float, heaviest: float, dtype: np.dtype[Any]
+) -> None:
+    """Refuse data of which sums over the weights leave the range they are computed in.
+
+    `size` is the root mean square of the values, `mass` the sum of all weights and `heaviest` the
+    largest sum of those that are fitted together, as of a row. Factors are about as large as the
+    root of `size`, so a row's Gram matrix is about heaviest · size and its gradient
+    heaviest · size^1.5, in `dtype`.
+    """
+    wide = np.finfo(np.float64)
+    with np.errstate(over="ignore"):
+        squares = np.float64(mass) * size * size
+        slope = np.float64(heaviest) * max(size, size * np.sqrt(size))
+    large = not (squares < wide.max / ROOM and slope < float(np.finfo(dtype).max) / 256)
+    if large or squares < wide.tiny * ROOM:
+        raise ValueError(
+            f"{name} and its weights are too {'large' if large else 'small'} for {dtype}: the root "
+            f"mean square of {name} is {size:.3g} and weights that are summed amount to "
+            f"{heaviest:.3g}, of which sums of squares {'overflow' if large else 'vanish'}; "
+            f"rescale the weights or {name}" + (" or pass float64" if dtype == np.float32 else "")
+        )
 
 
 def check_weights(cast: NDArray[Any], given: NDArray[Any], place: Where) -> None:

@@ -9,7 +9,7 @@ from a few steps of conjugate gradients (`fastemf.kernels.conjugate`).
 from __future__ import annotations
 
 from functools import cache
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,8 +99,13 @@ def solve_rows(begin, end, sweep):
             home[l] = filled if filled + whole <= spare else -1
             filled += whole
             invoke(code.evaluate, l, i, curvature, 0, sweep, batch)
+            largest, slope = 0.0, 0.0
             for a in range(q):
-                stats[i, GRADIENT] += 4 * np.float64(g[l, a]) * g[l, a]
+                largest = max(largest, abs(np.float64(g[l, a])))
+            if largest > 0:  # its square may leave the range
+                for a in range(q):
+                    slope += (g[l, a] / largest) ** 2
+                stats[i, GRADIENT] = 2 * largest * sqrt(slope)
             status[i] = SOLVED if problem.max_newton == 0 else CAPPED
             if not isfinite(f[l]):
                 status[i] = NOT_FINITE

@@ -109,6 +109,11 @@ def _packed(fit: Fitted) -> dict[str, Any]:
         header[LABELS[at]] = None
         if axis.labels is not None:
             header[LABELS[at]], (arrays[LABELS[at]], arrays[OFFSETS[at]]) = to_arrays(axis.labels)
+    if not _predicts(arrays, header["mu"]):
+        raise ValueError(
+            f"a model must be such that no prediction overflows in {arrays['X'].dtype}, got "
+            "factors, intercepts or mu that are too large: rescale the data and fit again"
+        )
     return arrays | _header_array(header)
 
 
@@ -181,6 +186,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
         _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
         _require(bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
+    _require(_predicts(arrays, header["mu"]), f"predictions must not overflow in {X.dtype}")
     labelled = [header.get(name) is not None for name in LABELS]
     _require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
     return {
@@ -189,6 +195,14 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         "cols": _axis(1, header, arrays),
         "history": _history(header["history_fields"], arrays["history"], version),
     }
+
+
+def _predicts(arrays: dict[str, NDArray[Any]], mu: float) -> bool:
+    """Tell whether no prediction can leave the range of the factors' type."""
+    X, Y = (float(np.abs(arrays[name]).max()) for name in FACTORS)
+    added = [float(np.abs(arrays.get(name, 0.0)).max(initial=0)) for name in INTERCEPTS]
+    largest: float = arrays["X"].shape[1] * X * Y + sum(added) + abs(mu)
+    return largest < float(np.finfo(arrays["X"].dtype).max)
 
 
 def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Axis:

@@ -210,8 +210,9 @@ def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float6
 
 
 def _squares(values: NDArray[Any], weights: NDArray[Any], mu: float) -> float:
-    squares = np.square(values.astype(np.float64) - mu)
-    return float(np.sum(squares * weights if weights.size else squares))
+    with np.errstate(over="ignore"):  # whoever needs the sum checks it
+        squares = np.square(values.astype(np.float64) - mu)
+        return float(np.sum(squares * weights if weights.size else squares))
 
 
 def _cubes(values: NDArray[Any], weights: NDArray[Any], mean: float, spread: float) -> float:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from fastemf.kernels.newton import bound_of_f, is_solved, rounding_of
 from fastemf.loss import sign_weights
 from fastemf.operators import Operator
-from fastemf.solver.records import HalfSweep
+from fastemf.solver.records import HalfSweep, norm
 
 __all__ = ["Design", "design_of", "gram_matrix", "overflow_error", "solve_regression"]
 
@@ -139,7 +139,7 @@ def solve_regression(
     if not np.isfinite(f):
         raise overflow_error(design.dtype)
     g = design.adjoint(w * r) - ridge * x
-    gradient = 2 * float(np.linalg.norm(g))
+    gradient = 2 * norm(g)
     # The rounding of f follows the size of what the residuals are differences of.
     noise = 256 * eps**2 * (float(v @ b**2) + float(v @ (b - r) ** 2) + f)
     newton: _Gram | _Krylov

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastemf import completion
+from fastemf.inputs.value_check import check_size, check_totals
 from fastemf.kernels.threads import single_threaded_blas
 from fastemf.model.factorization import Factorization
 from fastemf.operators import Entries, Operator
@@ -196,8 +197,13 @@ class SensingEngine:
         self.b = b.astype(np.float64)
         self.weights = np.ones(b.size) if weights is None else _check_weights(weights, b.size)
         self.mass = float(self.weights.sum())
-        self.size = float(np.sqrt(self.weights @ self.b**2 / self.mass))
-        self.rounding = 16 * float(np.finfo(dtype).eps) * self.size
+        with np.errstate(over="ignore"):
+            self.size = float(np.sqrt(self.weights @ self.b**2 / self.mass))
+        if self.b.any():
+            check_totals("b", self.size, self.mass, self.mass, dtype)
+        # An operator measures in its own type, whatever that of the measurements.
+        self.eps = max(float(np.finfo(kind).eps) for kind in (A.dtype, dtype))
+        self.rounding = 16 * self.eps * self.size
         self._A = A
         self._dtype = dtype
         self._n_threads = n_threads
@@ -268,13 +274,8 @@ def _check_measurements(b: Any, p: int) -> NDArray[Any]:
         first = int(np.argmin(finite))
         raise ValueError(f"b must be finite, got {array[first]} at position {first}")
     size = np.abs(array.astype(dtype, copy=False))
-    first, limits = int(np.argmax(size)), np.finfo(dtype)
-    if size[first] > 0 and not np.sqrt(limits.tiny) < size[first] < np.sqrt(limits.max):
-        raise ValueError(
-            f"b is too {'large' if size[first] > 1 else 'small'} for {dtype}: the squares of its "
-            f"values must neither overflow nor vanish, and the largest is {array[first]} at "
-            f"position {first}; rescale b" + (" or pass float64" if dtype == np.float32 else "")
-        )
+    first = int(np.argmax(size))
+    check_size("b", float(size[first]), f"{array[first]} at position {first}", dtype)
     return array.astype(dtype)
 
 

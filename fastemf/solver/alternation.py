@@ -32,6 +32,7 @@ class Engine(Protocol):
     omega: float
     mass: float  # Σ v
     size: float  # root mean square of the data
+    eps: float  # rounding unit of what is computed
     rounding: float  # residuals with a root mean square up to this are nothing but rounding
 
     def solve(self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge) -> HalfSweep:
@@ -97,6 +98,7 @@ class Sweep(NamedTuple):
     ridge: Ridge
     halves: tuple[HalfSweep, HalfSweep]  # of X and of Y
     end: Point
+    eps: float  # the engine's
     before: float  # F at the origin
     penalty: float  # the ridge's part of F at the end, at the same ridge
 
@@ -117,8 +119,8 @@ class Sweep(NamedTuple):
         An extrapolated one may do so at any time, a plain one where rounding is all that is left
         to gain, or spoils the solves.
         """
-        eps = float(np.finfo(self.end.X.dtype).eps) if self.beta == 0 else 0.0
-        return self.after <= self.before * (1 + ROUNDING * eps)
+        share = ROUNDING * self.eps if self.beta == 0 else 0.0
+        return self.after <= self.before * (1 + share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +199,8 @@ class Alternation:
         half_X = engine.solve(0, X, Y, ridge)
         end = self._point(half_X.factor, Y, ridge, half_X)
         penalty = engine.penalty(end.X, end.Y, ridge)
-        return Sweep(began, origin, beta, ridge, (half_X, half_Y), end, before, penalty)
+        halves = (half_X, half_Y)
+        return Sweep(began, origin, beta, ridge, halves, end, engine.eps, before, penalty)
 
     def _momentum(self, state: State) -> float:
         """Choose β: Nesterov's, but no more than the rate of convergence.
@@ -256,7 +259,7 @@ class Alternation:
         state.converged = settled and small
 
     def _undo(self, state: State, sweep: Sweep) -> None:
-        """Stay where the sweep began, and decide what it means that F rose."""
+        """Go on from where the sweep began, and decide what it means that F rose."""
         state.accepted_since = 0
         if sweep.beta != 0:
             return
@@ -268,12 +271,14 @@ class Alternation:
         self.schedule.advance(state.point.rms)
 
     def _is_rounding(self, sweep: Sweep) -> bool:
-        """Tell whether F rose by no more than it does where each residual is off by its rounding.
+        """Tell whether F rose by no more than rounding explains.
 
-        That is eps times the value; the root of F is then off by eps times that of Σ v b².
+        The rule of the solves (`fastemf.kernels.newton`) lets each raise F by 64 eps of it. And a
+        residual is off by eps times its value, so the root of F by eps times that of Σ v b².
         """
-        eps, engine = float(np.finfo(sweep.end.X.dtype).eps), self.engine
-        root = math.sqrt(sweep.before) + eps * engine.size * math.sqrt(engine.mass)
+        engine = self.engine
+        root = math.sqrt(sweep.before) * (1 + 4 * ROUNDING * engine.eps)
+        root += engine.eps * engine.size * math.sqrt(engine.mass)
         return sweep.end.rms <= engine.rounding or sweep.after <= root**2
 
     def _look_for_the_best(self, state: State) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.value_check import check_totals
 from fastemf.kernels import problem as kernels
 from fastemf.kernels import tally as tallies
 from fastemf.observations.source import Source
@@ -79,7 +80,9 @@ class CompletionEngine:
         self._n_threads = n_threads
         self._sides = (observations.by_row, observations.by_col)
         self.size = observations.rms()
-        self.rounding = 16 * float(np.finfo(observations.dtype).eps) * self.size
+        _check_range(observations, self.size)
+        self.eps = float(np.finfo(observations.dtype).eps)
+        self.rounding = 16 * self.eps * self.size
         self.spread = observations.rms(mu) if mu else self.size  # around mu
         if self.spread <= self.rounding:  # constant data have no spread: their size must do
             self.spread = self.size
@@ -189,7 +192,7 @@ class CompletionEngine:
             # A row was solved in units of its own weight.
             p = observed[axis]
             for column, factor in (
-                (kernels.ABOVE, p), (kernels.BELOW, p), (kernels.GRADIENT, p * p)
+                (kernels.ABOVE, p), (kernels.BELOW, p), (kernels.GRADIENT, p)
             ):  # fmt: skip
                 solved.stats[:, column] *= factor
         half = outcome_of(solved, NAMES[axis])
@@ -322,3 +325,15 @@ class CompletionEngine:
             known[axis], known[1 - axis], marks[axis], marks[1 - axis],
             part, self.omega, shift, self._n_threads,
         )  # fmt: skip
+
+
+def _check_range(observations: Source, size: float) -> None:
+    """Refuse observations whose weighted sums leave their dtype's range; `size` is their RMS."""
+    if size == 0 and not observations.by_row.sums(_sizes) > 0:
+        return  # all are zero
+    heaviest = max(float(side.mass.max()) for side in (observations.by_row, observations.by_col))
+    check_totals("R", size, observations.mass, heaviest, observations.dtype)
+
+
+def _sizes(values: NDArray[Any], weights: NDArray[Any]) -> float:
+    return float(np.sum(np.abs(values), dtype=np.float64))

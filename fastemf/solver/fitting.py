@@ -46,12 +46,12 @@ def alternate(
         loop = Alternation(engine, schedule, settings, report, held_out, keep)
         end = loop.run(loop.start(*start()) if state is None else state)
     if end.spoilt:
-        dtype = end.X.dtype
+        coarse = engine.eps > np.finfo(np.float64).eps
         warn(
             "the fit ended before it converged: a sweep raised the objective by more than the "
-            f"rounding of its residuals in {dtype} explains, and was undone; "
-            + ("pass float64, or " if dtype == np.float32 else "raise reg, or ")
-            + "take a constant off the data (intercepts=True does)",
+            f"rounding of its residuals in {'float32' if coarse else 'float64'} explains, and was "
+            f"undone; {'pass float64' if coarse else 'raise reg'}, or take a constant off the data "
+            "(intercepts=True does)",
             RoundingWarning,
         )
     elif not (end.converged or end.stopped):

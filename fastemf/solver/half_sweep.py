@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import problem as kernels
 from fastemf.observations.source import Grouped
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
-from fastemf.solver.records import HalfSweep
+from fastemf.solver.records import HalfSweep, norm
 
 __all__ = ["Own", "Regressors", "half_sweep", "outcome_of", "solve_side"]
 
@@ -81,7 +81,7 @@ def outcome_of(solved: Solved, name: str) -> HalfSweep:
         factor=solved.factor,
         above=float(total[kernels.ABOVE]),
         below=float(total[kernels.BELOW]),
-        gradient=float(np.sqrt(total[kernels.GRADIENT])),
+        gradient=norm(solved.stats[:, kernels.GRADIENT]),
         inner_iterations=int(total[kernels.ITERATIONS]),
         sign_flips=int(total[kernels.FLIPS]),
         line_searches=int(total[kernels.SEARCHES]),

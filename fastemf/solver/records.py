@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FIELDS", "HalfSweep", "Ridge", "SweepRecord", "history_of", "history_table"]
+__all__ = ["FIELDS", "HalfSweep", "Ridge", "SweepRecord", "history_of", "history_table", "norm"]
 
 
 class Ridge(NamedTuple):
@@ -92,6 +92,12 @@ class SweepRecord:
 FIELDS = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
 
 MAY_BE_NAN = ("validation_loss",)
+
+
+def norm(values: NDArray[np.float64]) -> float:
+    """Compute the root of the sum of squares, which themselves may leave the range of float64."""
+    exponent = np.frexp(np.abs(values).max())[1]
+    return float(np.ldexp(np.sqrt(np.sum(np.square(np.ldexp(values, -exponent)))), exponent))
 
 
 def history_table(history: Sequence[SweepRecord]) -> NDArray[np.float64]:

@@ -235,13 +235,15 @@ def _thin_svd(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64], NDArr
     for first in range(0, Z.shape[0], 1 << 14):  # in float64, but never all of it
         part = Z[first : first + (1 << 14)].astype(np.float64, copy=False)
         gram += part.T @ part
-    squares, V = np.linalg.eigh(gram)
+    # Near the ends of the range LAPACK would scale by a number that rounds.
+    exponent = np.frexp(np.abs(gram).max())[1] // 2
+    squares, V = np.linalg.eigh(np.ldexp(gram, -2 * exponent))
     squares, V = squares[::-1], V[:, ::-1]
     least = max(
         16 * Z.shape[1] * float(np.finfo(np.float64).eps), float(np.finfo(Z.dtype).eps) ** 2
     )
     kept = max(1, int(np.count_nonzero(squares > least * squares[0])))
-    d, V = np.sqrt(np.maximum(squares[:kept], 0)), V[:, :kept]
+    d, V = np.ldexp(np.sqrt(np.maximum(squares[:kept], 0)), exponent), V[:, :kept]
     scale = np.where(d > 0, d, 1)
     return Z @ (V / scale).astype(Z.dtype), d, V.astype(Z.dtype)
 

@@ -372,6 +372,7 @@ ARRAYS = [
     ("X", holed((6, 2), np.nan), "X must be finite"),
     ("Y", holed((5, 2), np.inf), "Y must be finite"),
     ("col_intercepts", holed(5, -np.inf), "col_intercepts must be finite"),
+    ("X", holed((6, 2), 1e308), "predictions must not overflow in float64"),
     ("unseen_rows", np.array([6]), "unseen_rows must hold indices below 6"),
     ("unseen_cols", np.array([-1]), "unseen_cols must hold indices below 5"),
     ("unseen_rows", np.array([1.0]), "unseen_rows must hold indices"),
@@ -388,6 +389,21 @@ ARRAYS = [
 @pytest.mark.parametrize(("name", "array", "message"), ARRAYS)
 def test_wrong_arrays_are_refused(name, array, message, bad):
     assert_refused(bad(**{name: array}), message)
+
+
+def test_predictions_that_could_overflow_are_damage(bad):
+    message = "predictions must not overflow in float64"
+    assert_refused(bad(row_intercepts=np.full(6, 1e308), col_intercepts=np.full(5, 1e308)), message)
+    assert_refused(bad({"mu": 1e308}, col_intercepts=np.full(5, -1e308)), message)
+
+
+def test_a_model_that_no_one_could_load_is_not_written(tmp_path):
+    model = fit()
+    rows, cols = (replace(axis, factor=1e200 * axis.factor) for axis in model.axes)
+    large = replace(model, rows=rows, cols=cols)
+    with pytest.raises(ValueError, match="no prediction overflows in float64"):
+        large.save(tmp_path / "model.npz")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_rows_or_rank_is_refused(bad):

@@ -1,0 +1,81 @@
+"""Rows that float32 cannot tell from singular are solved in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import row_objective
+from strategies import seeds
+from test_kernels import solve
+
+import fastemf
+from fastemf.kernels import precision
+from fastemf.kernels import problem as kernels
+
+
+@given(
+    seeds,
+    st.integers(1, 20),
+    st.sampled_from([1e-6, 0.1, 0.5, 1 - 1e-6]),
+    st.sampled_from([0.0, 1e-6, 1e-3]),
+    st.sampled_from([1e-1, 1e-2, 1e-3]),
+)
+def test_nearly_parallel_rows_are_fitted_as_in_float64(seed, d, omega, ridge, apart):
+    rng = np.random.default_rng(seed)
+    B = (1 + apart * rng.standard_normal((d, 3))).astype(np.float32)
+    b = (1 + apart * rng.lognormal(0, 1, d)).astype(np.float32)
+    wide, values = B.astype(float), b.astype(float)
+    x, _, _ = solve(B, b, omega, ridge, dtype=np.float32)
+    y, _, _ = solve(wide, values, omega, ridge)
+    found, best = (row_objective(wide, values, z.astype(float), omega, ridge) for z in (x, y))
+    size = np.sum(values**2) + np.sum((np.abs(wide) @ np.abs(x)) ** 2)
+    assert found <= 1.001 * best + 256 * np.finfo(np.float32).eps ** 2 * size
+
+
+def test_what_is_reported_is_what_the_rounded_solution_leaves():
+    rng = np.random.default_rng(0)
+    B = (1 + 1e-3 * rng.standard_normal((2, 3))).astype(np.float32)
+    b = np.array([1.0, 2.0], np.float32)
+    x, stats, status = solve(B, b, 0.3, dtype=np.float32)
+    assert status == kernels.MINIMUM_NORM
+    r = b - B.astype(float) @ x.astype(float)
+    np.testing.assert_allclose(
+        stats[[kernels.ABOVE, kernels.BELOW]], [np.sum(r[r >= 0] ** 2), np.sum(r[r < 0] ** 2)]
+    )
+
+
+def test_a_solution_beyond_float32_is_a_status():
+    with np.errstate(all="ignore"):  # NumPy's own warnings, without the JIT
+        _, _, status = solve(np.full((3, 1), 1e-25), np.full(3, 1e18), 0.3, dtype=np.float32)
+    assert status == kernels.NOT_FINITE
+
+
+SHORT = {
+    "reg": 0,
+    "anneal": False,
+    "intercepts": True,
+}  # some rows have fewer entries than unknowns
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*fewer than k")
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("settings", [{"reg": 1e-4}, SHORT], ids=["ridge", "none"])
+def test_pieces_and_threads_do_not_show(weighted, settings, monkeypatch):
+    rng = np.random.default_rng(3)
+    R = 1e3 + rng.lognormal(0, 1, (40, 7))
+    R[rng.random(R.shape) < 0.5] = np.nan
+    options = {"max_iter": 5, **settings}
+    if weighted:
+        options["weights"] = rng.uniform(0.1, 10, R.shape).astype(np.float32)
+    whole = fastemf.complete(R.astype(np.float32), 0.9, 3, **options)
+    seen = []
+    monkeypatch.setattr(precision, "OBSERVATIONS", 8)
+    cuts = precision._cuts
+    monkeypatch.setattr(precision, "_cuts", lambda lengths: seen.append(cuts(lengths)) or seen[-1])
+    cut = fastemf.complete(R.astype(np.float32), 0.9, 3, n_jobs=1, **options)
+    assert any(cuts.size for cuts in seen)
+    np.testing.assert_array_equal(whole.X, cut.X)
+    np.testing.assert_array_equal(whole.Y, cut.Y)

@@ -1,0 +1,286 @@
+"""F falls from sweep to sweep, in either precision, at any offset, level and unit of the data."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from strategies import seeds
+
+import fastemf
+from fastemf.solver.alternation import Alternation, orthonormalised
+from fastemf.solver.fitting import alternate
+from fastemf.solver.records import HalfSweep, norm
+from fastemf.solver.ridge import AnnealedRidge, FixedRidge
+from fastemf.solver.settings import Settings
+from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, RoundingWarning, warn
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:.*have no observations"),
+    pytest.mark.filterwarnings("ignore:.*fewer than k"),
+]
+
+LEVELS = [1e-6, 0.001, 0.1, 0.5, 0.9, 0.999, 1 - 1e-6]
+SINGLE = float(np.finfo(np.float32).eps)
+
+
+def skewed(seed, offset=0.0, shape=(12, 8), missing=0.4):
+    """Skewed values around an offset, in float32's numbers, with NaN for missing."""
+    rng = np.random.default_rng(seed)
+    D = offset + rng.lognormal(0, 1, shape)
+    D[rng.random(shape) < missing] = np.nan
+    D[0, 0] = offset + 1
+    return D.astype(np.float32)
+
+
+cases = {
+    "seed": seeds,
+    "offset": st.sampled_from([0.0, 1.0, 100.0, 1e3, 1e4]),
+    "omega": st.sampled_from(LEVELS),
+    "reg": st.sampled_from([0, 1e-3, "auto"]),
+}
+
+
+def largest_rise(fit):
+    return max((-record.relative_decrease for record in fit.history if record.accepted), default=0)
+
+
+@given(
+    **cases,
+    dtype=st.sampled_from(["f4", "f8"]),
+    options=st.sampled_from(
+        [{}, {"intercepts": True}, {"momentum": False}, {"validation": 0.2}, {"solver": "cg"}]
+    ),
+)
+def test_no_sweep_that_counts_raises_the_objective(seed, offset, omega, reg, dtype, options):
+    if reg == 0 and "solver" in options:
+        options = {"orthogonalize": True}
+    R = skewed(seed, offset).astype(dtype)
+    fit = fastemf.complete(R, omega, 2, reg=reg, max_iter=40, **options)
+    assert largest_rise(fit) <= 33 * np.finfo(dtype).eps
+
+
+@given(**cases)
+@example(seed=1, offset=1e3, omega=0.9, reg=1e-3)
+def test_a_converged_fit_in_float32_leaves_float64_little_to_gain(seed, offset, omega, reg):
+    R = skewed(seed, offset)
+    fit = fastemf.complete(R, omega, 2, reg=reg)
+    if not fit.converged:
+        return
+    wide, start = R.astype(float), (fit.X.astype(float), fit.Y.astype(float))
+    again = fastemf.complete(wide, omega, 2, reg=fit.reg, init=start, anneal=False, max_iter=1)
+    (record,) = again.history
+    # A residual is off by the rounding of its value, and the root of F by as much of their norm.
+    off = SINGLE * np.sqrt(np.nansum(wide**2))
+    reached = record.objective / (1 - record.relative_decrease) if record.objective else 0.0
+    assert np.sqrt(reached) <= np.sqrt(1.05 * record.objective) + 4 * off
+
+
+def test_float32_fits_values_that_are_small_beside_their_offset():
+    # Normal equations in float32 took what is below a hundredth of the largest for nothing.
+    rng = np.random.default_rng(1)
+    D = 1000 + rng.lognormal(0, 1, (37, 6))
+    D[rng.random((37, 6)) < 0.6] = np.nan
+    single = fastemf.complete(D.astype(np.float32), 0.9, 3, reg=1e-3)
+    double = fastemf.complete(D, 0.9, 3, reg=1e-3)
+    assert largest_rise(single) <= 0
+    assert single.history[-1].objective == pytest.approx(double.history[-1].objective, rel=1e-3)
+
+
+# --- units ---------------------------------------------------------------------------------
+
+UNITS = {"f4": st.integers(-28, 28), "f8": st.integers(-230, 230)}
+
+
+@given(st.data(), seeds, st.sampled_from(LEVELS), st.sampled_from(["f4", "f8"]))
+def test_a_fit_follows_the_unit_of_the_data(data, seed, omega, dtype):
+    # Factors go with the root of the unit, which is exact for powers of four.
+    options = data.draw(
+        st.sampled_from(
+            [
+                {},
+                {"reg": 0},
+                {"reg": 0, "orthogonalize": True},
+                {"intercepts": True},
+                {"init": "random"},
+                {"validation": 0.2},
+            ]
+        )
+    )
+    R, unit = skewed(seed).astype(dtype), np.dtype(dtype).type(4.0 ** data.draw(UNITS[dtype]))
+    one = fastemf.complete(R, omega, 2, max_iter=15, **options)
+    other = fastemf.complete(unit * R, omega, 2, max_iter=15, **options)
+    assert one.n_iter == other.n_iter
+    np.testing.assert_array_equal(unit * one.to_dense(), other.to_dense())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.npz"
+        other.save(path)
+        np.testing.assert_array_equal(fastemf.load(path).X, other.X)
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e-9, 3e-5, 7.0, 1e9, 1e15])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_orthogonal_factors_recover_noiseless_data_in_any_unit(unit, dtype):
+    # Solves began at factors of another unit than the data's.
+    rng = np.random.default_rng(0)
+    M = unit * np.outer(rng.uniform(1, 2, 12), rng.uniform(1, 2, 9))
+    R = np.where(rng.random(M.shape) < 0.3, np.nan, M).astype(dtype)
+    fit = fastemf.complete(R, 0.3, 1, reg=0, orthogonalize=True)
+    assert fit.converged
+    np.testing.assert_allclose(fit.to_dense(), M, rtol=100 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])
+def test_orthonormalising_keeps_the_product(unit, dtype):
+    rng = np.random.default_rng(0)
+    X, Y = (unit * rng.standard_normal((9, 3))).astype(dtype), rng.standard_normal((7, 3))
+    X[:, 2] = X[:, 0]
+    Q, other = orthonormalised(X, Y.astype(dtype))
+    eps = np.finfo(dtype).eps
+    np.testing.assert_allclose(Q.T @ Q, np.eye(3), atol=16 * eps)
+    np.testing.assert_allclose(Q @ other.T, X @ Y.T, atol=32 * eps * unit)
+
+
+def test_norms_of_what_cannot_be_squared():
+    assert norm(np.array([3e200, -4e200])) == pytest.approx(5e200)
+    assert norm(np.array([3e-300, 4e-300])) == pytest.approx(5e-300)
+    assert norm(np.zeros(3)) == 0
+
+
+@pytest.mark.parametrize("unit", [1e-140, 1e120, 1e140])
+def test_gradients_have_a_norm_in_any_unit(unit, tmp_path):
+    fit = fastemf.complete(unit * skewed(0).astype(float), 0.3, 2)
+    assert np.isfinite([record.gradient_norm for record in fit.history]).all()
+    fit.save(tmp_path / "model.npz")
+    assert repr(fastemf.load(tmp_path / "model.npz").history) == repr(fit.history)  # NaN is NaN
+
+
+# --- what cannot be right ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit", "weight", "message"),
+    [
+        ("f4", 1e18, 1e12, "R and its weights are too large for float32.*or pass float64"),
+        ("f8", 1e140, 1e30, "R and its weights are too large for float64.*rescale the weights"),
+        ("f8", 1.0, 1e300, "R and its weights are too large for float64"),
+        ("f8", 1e-140, 1e-40, "R and its weights are too small for float64.*vanish"),
+        ("f8", 1e-140, 1e-20, "R and its weights are too small for float64.*vanish"),
+    ],
+)
+def test_sums_that_leave_the_range_are_refused(dtype, unit, weight, message, tmp_path):
+    R = skewed(0, missing=0.0).astype(dtype) * np.dtype(dtype).type(unit)
+    rows, cols = np.divmod(np.arange(R.size), R.shape[1])
+    weights = np.full(R.size, weight, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ValueError, match=message):
+            fastemf.complete((rows, cols, R.ravel()), 0.3, 2, weights=weights)
+        entries = (rows, cols, R.ravel())
+        log = fastemf.store.build(entries, tmp_path / "log", weights=weights)
+        with pytest.raises(ValueError, match=message):
+            fastemf.complete(log, 0.3, 2)
+
+
+def test_zeros_are_fitted_whatever_they_weigh():
+    weights = np.full((6, 5), 1e-300)
+    with pytest.warns(UserWarning, match="are zero"):
+        fit = fastemf.complete(np.zeros((6, 5)), 0.3, 1, weights=weights)
+    assert fit.converged
+    assert not fit.to_dense().any()
+
+
+# --- sweeps that rise ----------------------------------------------------------------------
+
+
+class Rising:
+    """An engine whose first sweeps lower F and whose later ones raise it by a share."""
+
+    omega, mass, size, eps = 0.5, 1.0, 1.0, SINGLE
+
+    def __init__(self, rise, falls=2):
+        self.rounding = 16 * SINGLE
+        self._rise, self._falls, self._solves = rise, falls, 0
+
+    def solve(self, axis, this, other, ridge):
+        self._solves += 1
+        sweep = (self._solves + 1) // 2
+        loss = 2.0**-sweep if sweep <= self._falls else 2.0**-self._falls * (1 + self._rise)
+        return HalfSweep(this + np.float32(1), 2 * loss, 0.0, 0.0, 0, 0, 0)
+
+    def evaluate(self, X, Y):
+        return HalfSweep(X, 2.0, 0.0, 0.0, 0, 0, 0)
+
+    def penalty(self, X, Y, ridge):
+        return 0.0
+
+
+def run(rise, schedule=None, **settings):
+    """The outcome of such an engine from zeros; X counts the sweeps that were kept."""
+    settings = Settings(omega=0.5, k=1, reg=0, momentum=False, **settings)
+    start = np.zeros((2, 1), np.float32), np.zeros((3, 1), np.float32)
+    loop = Alternation(
+        Rising(rise), schedule or FixedRidge(0.0, 0.5), settings, lambda record: None
+    )
+    return loop.run(loop.start(*start))
+
+
+def test_a_rise_is_undone_and_ends_the_fit():
+    end = run(rise=0.1)
+    assert (end.converged, end.spoilt, end.stopped) == (False, True, False)
+    assert [record.accepted for record in end.history] == [True, True, False]
+    assert (end.X == 2).all()
+    assert end.history[-1].restarts == 1
+    assert end.history[-1].relative_decrease == pytest.approx(-0.1)
+
+
+def test_a_rise_that_rounding_explains_is_undone_and_means_that_nothing_is_left():
+    end = run(rise=200 * SINGLE)  # of the solves and of the residuals
+    assert [record.accepted for record in end.history] == [True, True, False]
+    assert (end.converged, end.spoilt) == (True, False)
+    end = run(rise=20 * SINGLE)  # of F alone
+    assert [record.accepted for record in end.history] == [True, True, True]
+    assert (end.converged, end.spoilt) == (True, False)
+
+
+def test_a_ridge_that_still_moves_goes_on_after_such_a_rise():
+    end = run(200 * SINGLE, AnnealedRidge(0.5, 1, 1.0))
+    assert end.converged
+    assert len(end.history) == AnnealedRidge.SWEEPS * len(AnnealedRidge.STAGES) + 1
+
+
+def test_the_end_of_such_a_fit_is_kept_and_said(tmp_path):
+    start = np.zeros((2, 1), np.float32), np.zeros((3, 1), np.float32)
+    ends = []
+    for max_iter in (10, 20):
+        settings = Settings(
+            omega=0.5, k=1, reg=0, momentum=False, max_iter=max_iter,
+            checkpoint=tmp_path / "state.npz", resume=True,
+        )  # fmt: skip
+        with pytest.warns(RoundingWarning, match=r"in float32 explains.*pass float64"):
+            ends.append(
+                alternate(
+                    Rising(0.1), lambda: start, FixedRidge(0.0, 0.5), settings, lambda: ["same"]
+                )
+            )
+    assert ends[0].spoilt
+    assert ends[1].spoilt
+    assert repr(ends[0].history) == repr(ends[1].history)
+    np.testing.assert_array_equal(ends[0].X, ends[1].X)
+
+
+def test_several_fits_pass_it_on_once():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with PassedOnOnce(leave_out=ConvergenceWarning):
+            for _ in range(2):
+                warn("spoilt", RoundingWarning)
+                warn("open-ended", ConvergenceWarning)
+    assert [str(one.message) for one in seen] == ["spoilt"]
