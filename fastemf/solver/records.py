@@ -92,6 +92,7 @@ class SweepRecord:
 FIELDS = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
 
 MAY_BE_NAN = ("validation_loss",)
+LARGEST = 2.0**53  # counts up to here are exact
 
 
 def history_table(history: Sequence[SweepRecord]) -> NDArray[np.float64]:
@@ -109,7 +110,17 @@ def history_of(table: NDArray[Any], names: Sequence[str]) -> tuple[SweepRecord, 
     for name, column in zip(names, table.T, strict=True):
         if not (np.isfinite(column) | (np.isnan(column) & (name in MAY_BE_NAN))).all():
             raise ValueError("history must be finite")
-    return tuple(
+        if (
+            FIELDS[name] is int
+            and not ((column >= 0) & (column < LARGEST) & (column % 1 == 0)).all()
+        ):
+            raise ValueError(f"history must have counts as {name}")
+        if FIELDS[name] is bool and not ((column == 0) | (column == 1)).all():
+            raise ValueError(f"history must have 0 or 1 as {name}")
+    records = tuple(
         SweepRecord(**{name: FIELDS[name](x) for name, x in zip(names, row, strict=True)})
         for row in table.tolist()
     )
+    if records and not records[0].accepted:
+        raise ValueError("history must begin with a sweep that was accepted")
+    return records
