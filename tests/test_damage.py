@@ -13,7 +13,9 @@ import pytest
 
 import fastemf
 from fastemf import store
+from fastemf.observations.memory import observe
 from fastemf.solver.checkpoint import Checkpoint
+from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.ridge import AnnealedRidge
 from fastemf.support.array_file import DamagedFileError, read_arrays
 
@@ -58,7 +60,8 @@ def load_model(path):
 
 
 def take_up(path):
-    Checkpoint(path, 1, True, {}).resumed(AnnealedRidge(0.3, 2, 1.0))
+    engine = CompletionEngine(observe(R), 0.3, mu=None, count_scaled=True, n_threads=1)
+    Checkpoint(path, 1, True, {}).resumed(AnnealedRidge(0.3, 2, 1.0), engine, 2, judged=True)
 
 
 FILES = {
@@ -210,9 +213,12 @@ def test_an_array_is_read_as_it_was_written(tmp_path):
     assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert found["b"].tolist() == [[0, 2, 4], [1, 3, 5]]
     found["a"][0] = 7  # memory of its own
-    np.savez_compressed(path, x=np.ones((0, 3)), y=np.array(2.5))
+    np.savez(path, x=np.ones((0, 3)), y=np.array(2.5))
     assert read_arrays(path)["x"].shape == (0, 3)
     assert read_arrays(path)["y"] == 2.5
+    np.savez(path, F=np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)))
+    assert read_arrays(path)["F"].flags.c_contiguous  # kernels take no other
+    assert np.array_equal(read_arrays(path)["F"], np.arange(24.0).reshape(2, 3, 4))
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=range(len(HEADERS)))

@@ -198,8 +198,9 @@ class SensingEngine:
         self.mass = float(self.weights.sum())
         self.scale = float(np.sqrt(self.weights @ self.b**2 / self.mass))
         self.rounding = 16 * float(np.finfo(dtype).eps) * self.scale
+        self.shape = A.shape[1:]
+        self.dtype = dtype
         self._A = A
-        self._dtype = dtype
         self._n_threads = n_threads
 
     def gain(self, X: NDArray[Any], Y: NDArray[Any]) -> float:
@@ -248,7 +249,7 @@ class SensingEngine:
         _, m, n = self._A.shape
         rng = np.random.default_rng(0)
         measured = self._measure(rng.standard_normal((m, 1)), rng.standard_normal((n, 1)))
-        about = repr((self._A.shape, self._dtype.str)).encode()
+        about = repr((self._A.shape, self.dtype.str)).encode()
         found = hashlib.blake2b(about, digest_size=16)
         for part in (self.b, self.weights, measured):
             found.update(np.ascontiguousarray(part).data)

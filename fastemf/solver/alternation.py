@@ -29,6 +29,8 @@ class Engine(Protocol):
     """What the loop asks of whatever solves half-sweeps."""
 
     omega: float
+    shape: tuple[int, int]  # of the matrix
+    dtype: np.dtype[Any]  # of the factors
     mass: float  # Σ v
     rounding: float  # residuals with a root mean square up to this are nothing but rounding
 

@@ -39,7 +39,8 @@ def alternate(
             settings.resume,
             {"data": data()} | settings.fingerprint(),
         )
-        state = checkpoint.resumed(schedule)
+        width = settings.k + settings.intercepts
+        state = checkpoint.resumed(schedule, engine, width, judged=held_out is not None)
     with reporting(settings.callback, settings.max_iter, settings.progress) as report:
         keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
         loop = Alternation(engine, schedule, settings, report, held_out, keep)

@@ -110,6 +110,8 @@ class CompletionEngine:
         steps: int = 0,
     ) -> None:
         self.omega = omega
+        self.shape = observations.shape
+        self.dtype = observations.dtype
         self._steps = steps
         self._mu = mu
         self._n_threads = n_threads
