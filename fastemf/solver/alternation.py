@@ -183,7 +183,8 @@ class Alternation:
         Y = orthonormal(half_Y.factor) if basis else half_Y.factor
         half_X = engine.solve(0, origin.X, Y, ridge)
         end = self._point(half_X.factor, Y, ridge, half_X)
-        penalty = engine.penalty(end.X, end.Y, ridge)
+        with np.errstate(over="ignore"):  # an extrapolation may go anywhere, and is then undone
+            penalty = engine.penalty(end.X, end.Y, ridge)
         return Sweep(began, origin, beta, ridge, (half_X, half_Y), end, before, penalty)
 
     def _momentum(self, state: State) -> float:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,19 @@ class Checkpoint:
         except DamagedFileError as error:
             raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
         return state
+
+    @contextmanager
+    def blamed_for(self, state: State) -> Iterator[None]:
+        """Name the checkpoint where the sweep after the one it holds overflows."""
+        sweeps = len(state.history)
+        try:
+            yield
+        except FloatingPointError as error:
+            if len(state.history) > sweeps:
+                raise
+            raise CheckpointError(
+                f"checkpoint {os.fspath(self.path)} cannot be resumed: {error}"
+            ) from error
 
     def keep(self, schedule: RidgeSchedule, state: State, last: bool) -> None:
         """Write the state if it is time to."""
@@ -259,15 +273,18 @@ def _recall(schedule: RidgeSchedule, memory: list[float]) -> None:
 
 
 def _check_sizes(state: State, ridge: Ridge, engine: Engine) -> None:
-    """Refuse a state so large that the next sweep would overflow."""
+    """Refuse numbers so large that the loss or the ridge overflow."""
     limit = float(np.finfo(engine.dtype).max)
     heaviest = max(*ridge, *state.point.ridge) * max(1.0, engine.mass)
     _require(heaviest < limit, f"its ridge must not overflow {engine.dtype}")
-    try:
-        for X in (state.point.X, state.previous):
-            engine.evaluate(X, state.point.Y)
-    except FloatingPointError as error:
-        raise DamagedFileError(f"its factors must not overflow {engine.dtype}") from error
+    X, Y = state.point.X, state.point.Y
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            engine.evaluate(X, Y)
+            squares = [engine.penalty(factor, Y, Ridge(1.0, 1.0)) for factor in (X, state.previous)]
+        except FloatingPointError:
+            squares = [np.inf]
+    _require(bool(np.isfinite(squares).all()), f"its factors must not overflow {engine.dtype}")
 
 
 def _check_names(what: str, found: Iterable[str], wanted: set[str]) -> None:

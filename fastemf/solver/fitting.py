@@ -44,7 +44,11 @@ def alternate(
     with reporting(settings.callback, settings.max_iter, settings.progress) as report:
         keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
         loop = Alternation(engine, schedule, settings, report, held_out, keep)
-        end = loop.run(loop.start(*start()) if state is None else state)
+        if checkpoint is None or state is None:
+            end = loop.run(loop.start(*start()))
+        else:
+            with checkpoint.blamed_for(state):
+                end = loop.run(state)
     if not (end.converged or end.stopped):
         warn(
             f"the fit did not converge within max_iter={settings.max_iter} sweeps: the last one "
