@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -304,12 +303,8 @@ def test_a_checkpoint_whose_next_sweep_overflows_is_named(size, tmp_path):
         fastemf.complete(data, max_iter=8, **settings)
     before = path.read_bytes()
     rewrite(path, previous=np.full((30, 2), size, np.float32))
-    try:
-        with pytest.warns(fastemf.ConvergenceWarning):
-            fit = fastemf.complete(data, max_iter=9, resume=True, **settings)
-        assert np.isfinite(fit.to_dense()).all()  # the extrapolation was undone
-    except fastemf.CheckpointError as error:
-        assert re.search(r"state\.npz (cannot be resumed|is not)", str(error))  # noqa: PT017
+    with pytest.raises(fastemf.CheckpointError, match=r"state\.npz cannot be resumed: the normal"):
+        fastemf.complete(data, max_iter=9, resume=True, **settings)
     path.write_bytes(before)
     with pytest.warns(fastemf.ConvergenceWarning):
         fastemf.complete(data, max_iter=9, resume=True, **settings)
