@@ -77,6 +77,20 @@ def test_more_sweeps_may_be_asked_for(tmp_path):
         same_bits(longer, fastemf.complete(R, 0.2, 2, max_iter=12, **settings))
 
 
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("unit", [1e-120, 1e120])
+def test_fits_of_any_unit_are_kept_and_read(unit, tmp_path):
+    """The squared norm of a gradient overflows long before the data do."""
+    settings = {"omega": 0.2, "k": 2, "tol": 0}
+    fastemf.complete(unit * R, max_iter=5, checkpoint=tmp_path / "state.npz", **settings)
+    kept = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    again = fastemf.complete(unit * R, max_iter=9, **kept, **settings)
+    whole = fastemf.complete(unit * R, max_iter=9, **settings)
+    same_bits(again, whole)
+    whole.save(tmp_path / "model.npz")
+    same_bits(fastemf.load(tmp_path / "model.npz"), whole)
+
+
 def test_a_fit_from_a_store_goes_on(tmp_path):
     coo = R.tocoo()
     data = fastemf.store.build((coo.row, coo.col, coo.data), tmp_path / "store")
