@@ -38,7 +38,7 @@ def replacing(path: str | os.PathLike[str], what: str = "a file") -> Iterator[IO
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if mode is not None:
+            if mode is not None and stat.S_IMODE(os.stat(partial).st_mode) != mode:
                 os.chmod(partial, mode)
             os.replace(partial, target)
     except BaseException as error:

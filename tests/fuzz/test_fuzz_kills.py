@@ -89,17 +89,23 @@ def fit(max_iter):
         checkpoint_every=1, resume=True,
     )
 
-done = 1
-fit(done)
+def fit_and_wait():
+    fit(10**6)
+    time.sleep(600)
+
+done = sweeps = fit(1).n_iter
 for _ in range(count):
-    killed_while(lambda: fit(10**6))
-    found = fit(1).n_iter  # the file is read, and no sweep is left to do
-    assert found >= done, (found, done)
-    seen.add(found - done)
+    killed_while(fit_and_wait)
+    found = fit(1)  # the file is read, and no sweep is left to do
+    assert found.n_iter >= done, (found.n_iter, done)
+    sweeps += found.n_iter - done
     left += bool(partials())
-    done = fit(found + 1).n_iter
+    if found.converged:  # nothing is written any more: begin anew
+        path.unlink()
+        found = fit(1)
+    done = fit(found.n_iter + 1).n_iter
     assert partials() == [], partials()
-print(f"{count} kills of a checkpoint, seed {seed}; {done} sweeps; {left} partial files")
+print(f"{count} kills of a checkpoint, seed {seed}; {sweeps} sweeps; {left} partial files")
 """
 )
 
