@@ -82,9 +82,9 @@ def _check_regular(path: str | os.PathLike[str]) -> None:
     """Refuse what is no file: a pipe would be waited for, and a device has no end."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
-        raise IsADirectoryError(f"cannot read {os.fspath(path)}: it is a folder, a directory")
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     if not stat.S_ISREG(mode):
-        raise OSError(f"cannot read {os.fspath(path)}: it is not a regular file")
+        raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
 
 
 def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
