@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import errno
 import io
 import json
+import os
+import tracemalloc
+import warnings
 import zipfile
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +20,10 @@ import pytest
 
 import fastemf
 from fastemf import store
+from fastemf.observations.memory import observe
+from fastemf.solver.axis import Axis
 from fastemf.solver.checkpoint import Checkpoint
+from fastemf.solver.half_sweep import CompletionEngine
 from fastemf.solver.ridge import AnnealedRidge
 from fastemf.support.array_file import DamagedFileError, read_arrays
 
@@ -58,7 +68,8 @@ def load_model(path):
 
 
 def take_up(path):
-    Checkpoint(path, 1, True, {}).resumed(AnnealedRidge(0.3, 2, 1.0))
+    engine = CompletionEngine(observe(R), 0.3, mu=None, count_scaled=True, n_threads=1)
+    Checkpoint(path, 1, True, {}).resumed(AnnealedRidge(0.3, 2, 1.0), engine, 2, judged=True)
 
 
 FILES = {
@@ -210,9 +221,12 @@ def test_an_array_is_read_as_it_was_written(tmp_path):
     assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert found["b"].tolist() == [[0, 2, 4], [1, 3, 5]]
     found["a"][0] = 7  # memory of its own
-    np.savez_compressed(path, x=np.ones((0, 3)), y=np.array(2.5))
+    np.savez(path, x=np.ones((0, 3)), y=np.array(2.5))
     assert read_arrays(path)["x"].shape == (0, 3)
     assert read_arrays(path)["y"] == 2.5
+    np.savez(path, F=np.asfortranarray(np.arange(24.0).reshape(2, 3, 4)))
+    assert read_arrays(path)["F"].flags.c_contiguous  # kernels take no other
+    assert np.array_equal(read_arrays(path)["F"], np.arange(24.0).reshape(2, 3, 4))
 
 
 @pytest.mark.parametrize("header", HEADERS, ids=range(len(HEADERS)))
@@ -233,6 +247,96 @@ def test_other_versions_of_an_array_and_other_archives_are_refused(tmp_path):
         archive.writestr("X.npy", npy(GOOD))
     with pytest.raises(DamagedFileError, match="another kind of file"):
         read_arrays(path)
+
+
+def test_compressed_arrays_are_refused_before_they_are_inflated(tmp_path):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, X=np.zeros(10**7))
+    tracemalloc.start()
+    with pytest.raises(DamagedFileError, match=r"X\.npy is compressed, which fastemf never writes"):
+        read_arrays(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10**6
+
+
+def test_an_array_may_be_in_a_file_only_once(tmp_path):
+    path = tmp_path / "bad.npz"
+    with zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for _ in range(2):
+            archive.writestr("X.npy", npy(GOOD))
+    with pytest.raises(DamagedFileError, match="two arrays of one name"):
+        read_arrays(path)
+
+
+def test_many_names_of_the_same_bytes_are_refused(tmp_path):
+    """A directory that names one large array a hundred times claims a hundred times the file."""
+    path = tmp_path / "bad.npz"
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("X00.npy", as_npy(np.zeros(10**4)))
+        for number in range(1, 100):
+            again = copy.copy(archive.infolist()[0])
+            again.filename = again.orig_filename = f"X{number:02}.npy"
+            archive.filelist.append(again)
+    path.write_bytes(file.getvalue())
+    with pytest.raises(DamagedFileError, match="its parts are larger than the file"):
+        read_arrays(path)
+
+
+def test_reading_takes_the_memory_of_the_arrays_once(tmp_path):
+    path = tmp_path / "large.npz"
+    fit = fastemf.complete(R, 0.3, 2, reg=0.1, n_jobs=1)
+    X = np.ones((10**6, 2))
+    large = replace(fit, rows=Axis(X))
+    large.save(path)
+    fastemf.load(path)  # what is imported or compiled now does not count
+    tracemalloc.start()
+    found = fastemf.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.X.shape == X.shape
+    assert peak < 1.25 * X.nbytes
+
+
+def refuse_fast(read, path, message):
+    """A pipe without a writer would be waited for, for ever."""
+    with pytest.raises(OSError, match=message) as caught:
+        read(path)
+    assert str(path) in str(caught.value)
+    assert not isinstance(caught.value, BlockingIOError)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+@pytest.mark.parametrize("read", [load_model, take_up])
+def test_what_is_no_file_is_refused_at_once(read, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refuse_fast(read, tmp_path / "pipe", "[Nn]ot a regular file")
+    (tmp_path / "folder").mkdir()
+    refuse_fast(read, tmp_path / "folder", "is a folder|Is a directory")
+    refuse_fast(read, Path("/dev/zero"), "[Nn]ot a regular file")
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    refuse_fast(read, tmp_path / "a", "circle|symbolic links")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root reads all")
+@pytest.mark.parametrize("read", [load_model, take_up])
+def test_a_file_that_may_not_be_read_is_named(read, tmp_path, model):
+    path = tmp_path / "secret.npz"
+    path.write_bytes(model.read_bytes())
+    path.chmod(0)
+    refuse_fast(read, path, "denied")
+
+
+def test_an_error_of_the_disk_is_not_taken_for_damage(model, monkeypatch):
+    def fail(*args):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", fail)
+    with pytest.raises(OSError, match=r"Input/output error.*model\.npz"):
+        fastemf.load(model)
 
 
 # --- stores -----------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def _on_block(
     task: Callable[..., Any],
     *args: Any,
 ) -> Any:
-    return task(block, padded(others[0]), *others[1:], *own, *args)
+    return task(block, *map(padded, others[:1]), *others[1:], *own, *args)
 
 
 def _terms_of_block(

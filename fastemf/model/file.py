@@ -19,7 +19,7 @@ from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.solver.axis import Axis
 from fastemf.solver.records import FIELDS, SweepRecord, history_of, history_table
-from fastemf.support.array_file import DamagedFileError, parse_json, read_arrays
+from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
 from fastemf.support.whole_file import replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
@@ -66,14 +66,14 @@ class Fitted(Protocol):
 
 def write(path: str | os.PathLike[str], fit: Fitted) -> None:
     """Write a fit; a reader sees the old file or the new one, never a part of it."""
-    _save(path, _packed(fit))
+    _save(path, _packed(path, fit))
 
 
 def write_levels(path: str | os.PathLike[str], fits: Sequence[Fitted]) -> None:
     """Write several fits, in order: the arrays of the first begin with ``0/``."""
     arrays = _header_array({"levels": len(fits)})
     for place, fit in enumerate(fits):
-        arrays |= {f"{place}/{name}": array for name, array in _packed(fit).items()}
+        arrays |= {f"{place}/{name}": array for name, array in _packed(path, fit).items()}
     _save(path, arrays)
 
 
@@ -98,7 +98,7 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
     return {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
 
 
-def _packed(fit: Fitted) -> dict[str, Any]:
+def _packed(path: str | os.PathLike[str], fit: Fitted) -> dict[str, Any]:
     header: dict[str, Any] = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.axes[0].has_intercepts}
     arrays: dict[str, Any] = {"history": history_table(fit.history)}
@@ -109,11 +109,10 @@ def _packed(fit: Fitted) -> dict[str, Any]:
         header[LABELS[at]] = None
         if axis.labels is not None:
             header[LABELS[at]], (arrays[LABELS[at]], arrays[OFFSETS[at]]) = to_arrays(axis.labels)
-    if not _predicts(arrays, header["mu"]):
-        raise ValueError(
-            f"a model must be such that no prediction overflows in {arrays['X'].dtype}, got "
-            "factors, intercepts or mu that are too large: rescale the data and fit again"
-        )
+    try:
+        _check_reach(header["mu"], arrays)
+    except DamagedFileError as error:  # now, not when the file is read
+        raise ValueError(f"cannot save a model to {os.fspath(path)}: {error}") from None
     return arrays | _header_array(header)
 
 
@@ -121,7 +120,7 @@ def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
     """Read the header and its version."""
     if "header" not in arrays:
         raise DamagedFileError("it is an .npz file without a header")
-    header = parse_json(arrays["header"].tobytes())
+    header = parse_header(arrays["header"])
     if isinstance(header, dict) and "checkpoint" in header:
         raise DamagedFileError("it is the checkpoint of a fit, for complete(..., resume=True)")
     if not isinstance(header, dict) or header.pop("format", None) != "fastemf":
@@ -129,7 +128,8 @@ def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
     version = header.pop("version", None)
     if type(version) is not int or not 1 <= version <= VERSION:
         raise DamagedFileError(
-            f"format version {version}, while this fastemf reads 1 to {VERSION}; upgrade fastemf"
+            f"format version {version!s:.60}, while this fastemf reads 1 to {VERSION}; upgrade "
+            "fastemf"
         )
     return header, version
 
@@ -145,7 +145,7 @@ def _checked_levels(
     for key, array in arrays.items():
         place, _, name = key.partition("/")
         if key != "header":
-            _require(place in parts and name != "", f"array {key!r} is unknown")
+            _require(place in parts and name != "", f"array {key!r:.80} is unknown")
             parts[place][name] = array
     contents = [_checked(part) for part in parts.values()]
     shapes = {(fit["rows"].size, fit["cols"].size) for fit in contents}
@@ -175,7 +175,6 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     _require(header["reg_scaling"] in ("count", "plain"), "reg_scaling must be count or plain")
     for name in ("reg", "intercept_reg", "scale"):
         _require(0 <= header[name] < np.inf, f"{name} must be finite and not negative")
-    _require(bool(np.isfinite(header["mu"])), "mu must be finite")
 
     X, Y = arrays["X"], arrays["Y"]
     _require(
@@ -185,8 +184,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
         _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
-        _require(bool(np.isfinite(arrays[name]).all()), f"{name} must be finite")
-    _require(_predicts(arrays, header["mu"]), f"predictions must not overflow in {X.dtype}")
+    _check_reach(header["mu"], arrays)
     labelled = [header.get(name) is not None for name in LABELS]
     _require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
     return {
@@ -197,12 +195,21 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     }
 
 
-def _predicts(arrays: dict[str, NDArray[Any]], mu: float) -> bool:
-    """Tell whether no prediction can leave the range of the factors' type."""
-    X, Y = (float(np.abs(arrays[name]).max()) for name in FACTORS)
-    added = [float(np.abs(arrays.get(name, 0.0)).max(initial=0)) for name in INTERCEPTS]
-    largest: float = arrays["X"].shape[1] * X * Y + sum(added) + abs(mu)
-    return largest < float(np.finfo(arrays["X"].dtype).max)
+def _check_reach(mu: float, arrays: dict[str, NDArray[Any]]) -> None:
+    """Refuse numbers that are not finite, or so large that what they predict might not be."""
+    _require(bool(np.isfinite(mu)), "mu must be finite")
+    sizes = {
+        # No array as long as these is made on the way, and NaN is larger than all else.
+        name: float(np.abs([arrays[name].min(initial=0), arrays[name].max(initial=0)]).max())
+        for name in (*FACTORS, *INTERCEPTS)
+        if name in arrays
+    }
+    for name, size in sizes.items():
+        _require(bool(np.isfinite(size)), f"{name} must be finite")
+    reach = arrays["X"].shape[1] * sizes["X"] * sizes["Y"] + abs(mu)
+    reach += sum(sizes.get(name, 0.0) for name in INTERCEPTS)
+    limits = np.finfo(arrays["X"].dtype)
+    _require(reach < float(limits.max) / 2, f"its numbers must not overflow {limits.dtype}")
 
 
 def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Axis:
@@ -240,9 +247,9 @@ def _history(names: Any, table: NDArray[Any], version: int) -> tuple[SweepRecord
 
 def _check_keys(found: Any, wanted: set[str], what: str) -> None:
     if missing := sorted(wanted - set(found)):
-        raise DamagedFileError(f"{what} {missing[0]!r} is missing")
+        raise DamagedFileError(f"{what} {missing[0]!r:.80} is missing")
     if extra := sorted(set(found) - wanted):
-        raise DamagedFileError(f"{what} {extra[0]!r} is unknown")
+        raise DamagedFileError(f"{what} {extra[0]!r:.80} is unknown")
 
 
 def _require(right: bool, rule: str) -> None:

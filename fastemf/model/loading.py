@@ -16,7 +16,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     """Read a fit that `Factorization.save` or `Levels.save` wrote.
 
     Nothing is unpickled: a model file cannot run code. Keys, shapes, types and
-    values are checked.
+    values are checked, and memory is bounded by the size of the file.
 
     Returns
     -------
@@ -29,6 +29,8 @@ def load(path: str | os.PathLike[str]) -> Any:
         A `ValueError`: the file is damaged, of another kind, or of a newer version.
     FileNotFoundError
         There is no such file.
+    OSError
+        It cannot be read, or is no regular file.
 
     Examples
     --------

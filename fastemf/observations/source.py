@@ -8,7 +8,6 @@ itself it is `Readable`, and a `Side` where they are in memory.
 from __future__ import annotations
 
 import hashlib
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,8 +56,8 @@ class Grouped(Protocol):
         Parameters
         ----------
         others
-            Arrays by index on the other side, of which the first is a factor: tasks get it
-            as `fastemf.kernels.width.padded` makes it.
+            Arrays by index on the other side, of which the first, if there are any, is a factor:
+            tasks get it as `fastemf.kernels.width.padded` makes it.
         own
             Arrays by row: tasks get the block's part.
         args
@@ -91,11 +90,11 @@ class Readable(ABC):
         n_threads: int,
     ) -> Iterator[tuple[slice, Any]]:
         """Run a task block by block; see `Grouped`."""
-        wide = padded(others[0])
+        others = (*map(padded, others[:1]), *others[1:])
         for first, block in self.blocks():
             rows = slice(first, first + block.indptr.size - 1)
             parts = (array[rows] for array in own)
-            yield rows, task(block, wide, *others[1:], *parts, *args, n_threads)
+            yield rows, task(block, *others, *parts, *args, n_threads)
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
         """Add terms up stretch by stretch; see `Grouped`."""
@@ -180,11 +179,14 @@ class Source:
         return float(np.sum(self.by_row.mass))
 
     def digest(self) -> str:
-        """Hash the entries; the result is the same wherever they are kept."""
+        """Hash the entries, each at its place; the result is the same wherever they are kept."""
         found = hashlib.blake2b(repr((self.shape, self.dtype.str)).encode(), digest_size=16)
         for side in (self.by_row, self.by_col):
-            found.update(np.ascontiguousarray(side.indptr).data)
-            found.update(repr(side.sums(_checksums).tolist()).encode())
+            found.update(np.ascontiguousarray(side.indptr, "<i8").data)
+            begins = side.indptr[:-1]
+            # Whole numbers modulo 2**64 have one sum, whatever the blocks and their order.
+            total = sum(part for _, part in side.each(_hashes, (), (begins,), n_threads=1))
+            found.update((total % 2**64).to_bytes(8, "little"))
         return found.hexdigest()
 
     def rms(self, mu: float = 0.0) -> float:
@@ -202,11 +204,33 @@ class Source:
         return bool(self.by_row.sums(_cubes, mean, spread) >= 0)
 
 
-def _checksums(values: NDArray[Any], weights: NDArray[Any]) -> NDArray[np.float64]:
-    """Compute the checksums of one stretch; sums of them are exact."""
-    return np.array(
-        [zlib.crc32(np.ascontiguousarray(part).data) for part in (values, weights)], float
-    )
+def _hashes(block: Side, begins: NDArray[np.int64], n_threads: int) -> int:
+    """Sum up a hash of each entry of a block: of its position, index, value and weight.
+
+    `begins` holds the positions of the first entries of the block's groups, over all blocks.
+    """
+    total = 0
+    for part in parts(block.size):
+        values, weights = block.values[part], block.weights[part]
+        position = int(begins[0]) + part.start
+        found = np.arange(position, position + values.size, dtype=np.uint64)
+        # Odd factors: no two entries within reach of each other have the same sum.
+        found *= np.uint64(0x9E3779B97F4A7C15)
+        found += block.indices[part].astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
+        _mix(found)
+        for numbers in (values, weights) if weights.size else (values,):
+            found ^= np.ascontiguousarray(numbers).view(f"u{numbers.itemsize}")
+            _mix(found)
+        total += int(np.sum(found))
+    return total
+
+
+def _mix(numbers: NDArray[np.uint64]) -> None:
+    """Spread every bit of each number over the whole of it: the last steps of SplitMix64."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        numbers ^= numbers >> np.uint64(shift)
+        numbers *= np.uint64(factor)
+    numbers ^= numbers >> np.uint64(31)
 
 
 def _squares(values: NDArray[Any], weights: NDArray[Any], mu: float) -> float:

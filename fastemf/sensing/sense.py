@@ -204,8 +204,9 @@ class SensingEngine:
         # An operator measures in its own type, whatever that of the measurements.
         self.eps = max(float(np.finfo(kind).eps) for kind in (A.dtype, dtype))
         self.rounding = 16 * self.eps * self.size
+        self.shape = A.shape[1:]
+        self.dtype = dtype
         self._A = A
-        self._dtype = dtype
         self._n_threads = n_threads
 
     def gain(self, X: NDArray[Any], Y: NDArray[Any]) -> float:
@@ -254,7 +255,7 @@ class SensingEngine:
         _, m, n = self._A.shape
         rng = np.random.default_rng(0)
         measured = self._measure(rng.standard_normal((m, 1)), rng.standard_normal((n, 1)))
-        about = repr((self._A.shape, self._dtype.str)).encode()
+        about = repr((self._A.shape, self.dtype.str)).encode()
         found = hashlib.blake2b(about, digest_size=16)
         for part in (self.b, self.weights, measured):
             found.update(np.ascontiguousarray(part).data)

@@ -30,6 +30,8 @@ class Engine(Protocol):
     """What the loop asks of whatever solves half-sweeps."""
 
     omega: float
+    shape: tuple[int, int]  # of the matrix
+    dtype: np.dtype[Any]  # of the factors
     mass: float  # Σ v
     size: float  # root mean square of the data
     eps: float  # rounding unit of what is computed
@@ -198,7 +200,8 @@ class Alternation:
             Y, X = orthonormalised(Y, X)
         half_X = engine.solve(0, X, Y, ridge)
         end = self._point(half_X.factor, Y, ridge, half_X)
-        penalty = engine.penalty(end.X, end.Y, ridge)
+        with np.errstate(over="ignore"):  # an extrapolation may go anywhere, and is then undone
+            penalty = engine.penalty(end.X, end.Y, ridge)
         halves = (half_X, half_Y)
         return Sweep(began, origin, beta, ridge, halves, end, engine.eps, before, penalty)
 

@@ -2,13 +2,16 @@
 
 A checkpoint is one ``.npz`` file, written atomically and read without pickle, as the model file
 is. It holds everything that decides the rest of the fit, so that the result is bitwise identical,
-and a fingerprint of the data and settings, which must be those of the fit that resumes.
+and a fingerprint of the data and settings, which must be those of the fit that resumes. Reading
+checks every key, type, shape and value against that fit: kernels trust what they are given.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +19,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.solver.alternation import Point, State
-from fastemf.solver.records import FIELDS, Ridge, history_of, history_table
+from fastemf.solver.alternation import Engine, Point, State
+from fastemf.solver.records import FIELDS, Ridge, SweepRecord, history_of, history_table
 from fastemf.solver.ridge import RidgeSchedule
-from fastemf.support.array_file import DamagedFileError, parse_json, read_arrays
+from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
 from fastemf.support.whole_file import check_target, replacing
 
 __all__ = ["Checkpoint", "CheckpointError", "check_begin"]
 
-VERSION = 1
+VERSION = 2
 WHAT = "a checkpoint"  # in messages
 
 
@@ -63,8 +66,22 @@ class Checkpoint:
     resume: bool
     fingerprint: dict[str, Any]
 
-    def resumed(self, schedule: RidgeSchedule) -> State | None:
-        """Read the state, and put `schedule` where it was; None where there is no file."""
+    def resumed(
+        self, schedule: RidgeSchedule, engine: Engine, width: int, *, judged: bool
+    ) -> State | None:
+        """Read the state, and put `schedule` where it was; None where there is no file.
+
+        Parameters
+        ----------
+        schedule
+            Ridge of the fit that resumes.
+        engine
+            What will solve its half-sweeps.
+        width
+            Columns of its factors.
+        judged
+            Whether its sweeps are judged by entries that are held out.
+        """
         check_begin(self.path, self.resume)  # now, not after the first sweeps
         if not Path(self.path).exists():
             return None
@@ -72,19 +89,27 @@ class Checkpoint:
         try:
             arrays = read_arrays(self.path)
             header = _header(arrays)
-            if header["checkpoint"] != VERSION:
-                raise CheckpointError(
-                    f"{name} is a checkpoint of version {header['checkpoint']}, "
-                    f"this fastemf reads {VERSION}"
-                )
+            self._check_version(header["checkpoint"])
             self._check(_field(header, "fingerprint", dict))
-            memory = _numbers(header, "schedule", len(schedule.memory()))
-            _require(bool(np.isfinite(memory).all()), "its schedule must be finite")
-            state = _unpacked(header, arrays)
+            state = _unpacked(header, arrays, engine, width, judged)
+            _recall(schedule, _numbers(header, "schedule", len(schedule.memory())))
+            _check_sizes(state, schedule.ridge, engine)
         except DamagedFileError as error:
             raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
-        schedule.recall(memory)
         return state
+
+    @contextmanager
+    def blamed_for(self, state: State) -> Iterator[None]:
+        """Name the checkpoint where the sweep after the one it holds overflows."""
+        sweeps = len(state.history)
+        try:
+            yield
+        except FloatingPointError as error:
+            if len(state.history) > sweeps:
+                raise
+            raise CheckpointError(
+                f"checkpoint {os.fspath(self.path)} cannot be resumed: {error}"
+            ) from error
 
     def keep(self, schedule: RidgeSchedule, state: State, last: bool) -> None:
         """Write the state if it is time to."""
@@ -100,12 +125,25 @@ class Checkpoint:
         with replacing(self.path, WHAT) as file:
             np.savez(file, **arrays)
 
+    def _check_version(self, version: int) -> None:
+        if version == VERSION:
+            return
+        raise CheckpointError(
+            f"{os.fspath(self.path)} is a checkpoint of version {version}, and this fastemf reads "
+            f"version {VERSION}: "
+            + (
+                "older ones cannot tell what data they are of; remove it to begin anew"
+                if version < VERSION
+                else "upgrade fastemf, or remove it to begin anew"
+            )
+        )
+
     def _check(self, found: dict[str, Any]) -> None:
         for name, now in self.fingerprint.items():
             then = found.get(name)
             if then == now:
                 continue
-            what = "of other data" if name == "data" else f"of a fit with {name}={then!r}"
+            what = "of other data" if name == "data" else f"of a fit with {name}={then!r:.200}"
             ours = "" if name == "data" else f", and this one has {name}={now!r}"
             raise CheckpointError(
                 f"checkpoint {os.fspath(self.path)} is {what}{ours}; remove it to begin anew"
@@ -137,50 +175,125 @@ def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    header = parse_json(arrays["header"].tobytes()) if "header" in arrays else None
-    if not isinstance(header, dict) or type(header.get("checkpoint")) is not int:
+    header = parse_header(arrays["header"]) if "header" in arrays else None
+    version = header.get("checkpoint") if isinstance(header, dict) else None
+    if not isinstance(header, dict) or type(version) is not int or not 1 <= version < 1000:
         raise DamagedFileError("it is another kind of file")
     return header
 
 
-def _unpacked(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> State:
+def _unpacked(
+    header: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    engine: Engine,
+    width: int,
+    judged: bool,
+) -> State:
     """Rebuild the state from a file, of which nothing is taken for granted."""
-    header = {"stopped": False, "spoilt": False, **header}  # files of 0.1.0 do not say
     scalars = {name: _field(header, name, kind) for name, kind in SCALARS.items()}
     at_best = _field(header, "at_best", bool)
-    point = _point("point", header, arrays)
-    best = _point("best", header, arrays) if "best" in header else None
-    previous = _array(arrays, "previous")
-    pairs = [(previous, point.X)]
-    if best is not None:
-        pairs += [(best.X, point.X), (best.Y, point.Y)]
-    same = all(one.shape == other.shape and one.dtype == other.dtype for one, other in pairs)
-    _require(same, "its factors must be of one shape and type")
-    try:
-        history = history_of(_array(arrays, "history"), list(FIELDS))
-    except ValueError as error:
-        raise DamagedFileError(str(error)) from error
-    return State(
+    apart = judged and not at_best  # whether the best iterate is another than the last
+    fields = {"checkpoint", "fingerprint", "schedule", "at_best", "point", *SCALARS}
+    _check_names("header field", header.keys(), fields | ({"best"} if apart else set()))
+    names = {"header", "history", "previous", "point_X", "point_Y"}
+    _check_names("array", arrays.keys(), names | ({"best_X", "best_Y"} if apart else set()))
+    _require(judged or not at_best, "nothing is held out to have a best iterate by")
+
+    point = _point("point", header, arrays, engine, width, judged)
+    best = _point("best", header, arrays, engine, width, judged) if apart else None
+    previous = _factor(arrays, "previous", (engine.shape[0], width), engine.dtype)
+    history = _history(arrays["history"])
+    state = State(
         point=point,
         best=point if at_best else best,
         previous=previous,
         history=list(history),
         **scalars,
     )
+    sweeps = len(history)
+    _require(0 <= state.accepted_since <= sweeps, "accepted_since must be a number of its sweeps")
+    _require(0 <= state.remaining < np.inf, "remaining must be finite and not negative")
+    _require(state.restarts == history[-1].restarts, "restarts must be those of its history")
+    first, last = (1, sweeps) if judged else (0, 0)
+    _require(first <= state.best_sweep <= last, "best_sweep must be one of its sweeps")
+    return state
 
 
-def _point(name: str, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Point:
-    X, Y = _array(arrays, f"{name}_X"), _array(arrays, f"{name}_Y")
-    right = X.ndim == Y.ndim == 2 and X.shape[1] == Y.shape[1] and X.dtype == Y.dtype
-    right = right and X.dtype in (np.float32, np.float64)
-    _require(right, f"{name} must be two matrices of floats with equal numbers of columns")
-    factors, intercepts, *rest = _numbers(header, name, 5)
-    return Point(X, Y, Ridge(factors, intercepts), *rest)
+def _history(table: NDArray[Any]) -> tuple[SweepRecord, ...]:
+    try:
+        history = history_of(table, list(FIELDS))
+    except ValueError as error:
+        raise DamagedFileError(str(error)) from error
+    _require(len(history) > 0, "history must have a sweep")
+    rejected = 0
+    for number, record in enumerate(history, 1):
+        _require(record.sweep == number, "history must number its sweeps from 1")
+        rejected += not record.accepted
+        _require(record.restarts == rejected, "history must count its restarts")
+    return history
 
 
-def _array(arrays: dict[str, NDArray[Any]], name: str) -> NDArray[Any]:
-    _require(name in arrays, f"array {name!r} is missing")
-    return arrays[name]
+def _point(
+    name: str,
+    header: dict[str, Any],
+    arrays: dict[str, NDArray[Any]],
+    engine: Engine,
+    width: int,
+    judged: bool,
+) -> Point:
+    X, Y = (
+        _factor(arrays, f"{name}_{axis}", (size, width), engine.dtype)
+        for axis, size in zip("XY", engine.shape, strict=True)
+    )
+    *numbers, validation_loss = _numbers(header, name, 5)
+    _require(all(0 <= number < np.inf for number in numbers), f"{name} must be finite, above 0")
+    right = 0 <= validation_loss < np.inf if judged else np.isnan(validation_loss)
+    _require(bool(right), f"{name} must have a validation loss where entries are held out")
+    factors, intercepts, loss, rms = numbers
+    return Point(X, Y, Ridge(factors, intercepts), loss, rms, validation_loss)
+
+
+def _factor(
+    arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    found = arrays[name]
+    right = found.shape == shape and found.dtype == dtype
+    _require(right, f"{name} must be {dtype} of shape {shape}, got {found.dtype}, {found.shape}")
+    # NaN and infinities show in these two, without an array as long as the factor.
+    _require(bool(np.isfinite([found.min(), found.max()]).all()), f"{name} must be finite")
+    return found
+
+
+def _recall(schedule: RidgeSchedule, memory: list[float]) -> None:
+    right = all(0 <= number < np.inf for number in memory)
+    _require(right, "schedule must be finite and not negative")
+    try:
+        schedule.recall(memory)
+    except ValueError as error:
+        raise DamagedFileError(str(error)) from error
+
+
+def _check_sizes(state: State, ridge: Ridge, engine: Engine) -> None:
+    """Refuse numbers so large that the loss or the ridge overflow."""
+    limit = float(np.finfo(engine.dtype).max)
+    heaviest = max(*ridge, *state.point.ridge) * max(1.0, engine.mass)
+    _require(heaviest < limit, f"its ridge must not overflow {engine.dtype}")
+    X, Y = state.point.X, state.point.Y
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            engine.evaluate(X, Y)
+            squares = [engine.penalty(factor, Y, Ridge(1.0, 1.0)) for factor in (X, state.previous)]
+        except FloatingPointError:
+            squares = [np.inf]
+    _require(bool(np.isfinite(squares).all()), f"its factors must not overflow {engine.dtype}")
+
+
+def _check_names(what: str, found: Iterable[str], wanted: set[str]) -> None:
+    """Refuse names that are missing or unknown."""
+    for name in sorted(wanted.symmetric_difference(found)):
+        raise DamagedFileError(
+            f"damaged, {what} {name!r:.80} is {'missing' if name in wanted else 'unknown'}"
+        )
 
 
 def _field(header: dict[str, Any], name: str, kind: type) -> Any:

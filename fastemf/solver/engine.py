@@ -74,6 +74,7 @@ class CompletionEngine:
         self.omega = omega
         self.observations = observations
         self.shape = observations.shape
+        self.dtype = observations.dtype
         self.sample = sample
         self._steps = steps
         self.mu = mu

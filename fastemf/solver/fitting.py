@@ -40,11 +40,16 @@ def alternate(
             settings.resume,
             {"data": data()} | settings.fingerprint(),
         )
-        state = checkpoint.resumed(schedule)
+        width = settings.k + settings.intercepts
+        state = checkpoint.resumed(schedule, engine, width, judged=held_out is not None)
     with reporting(settings.callback, settings.max_iter, settings.progress) as report:
         keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
         loop = Alternation(engine, schedule, settings, report, held_out, keep)
-        end = loop.run(loop.start(*start()) if state is None else state)
+        if checkpoint is None or state is None:
+            end = loop.run(loop.start(*start()))
+        else:
+            with checkpoint.blamed_for(state):
+                end = loop.run(state)
     if end.spoilt:
         coarse = engine.eps > np.finfo(np.float64).eps
         warn(

@@ -50,7 +50,8 @@ class SweepRecord:
     relative_decrease : float
         (F before − F after) / F before, both at this sweep's ridge.
     gradient_norm : float
-        Norm of the gradient of F that the two half-steps met before they solved.
+        Norm of the gradient of F that the two half-steps met before they solved; infinite where
+        its square is too large for a float.
     sign_flips : int
         Observations whose weight changed, summed over the Newton iterations.
     inner_iterations : float
@@ -92,6 +93,8 @@ class SweepRecord:
 FIELDS = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]
 
 MAY_BE_NAN = ("validation_loss",)
+MAY_OVERFLOW = ("gradient_norm",)
+LARGEST = 2.0**53  # counts up to here are exact
 
 
 def norm(values: NDArray[np.float64]) -> float:
@@ -113,9 +116,22 @@ def history_of(table: NDArray[Any], names: Sequence[str]) -> tuple[SweepRecord, 
     if table.dtype != np.float64 or table.shape[1:] != (len(names),):
         raise ValueError("history must have its columns")
     for name, column in zip(names, table.T, strict=True):
-        if not (np.isfinite(column) | (np.isnan(column) & (name in MAY_BE_NAN))).all():
-            raise ValueError("history must be finite")
+        _check_column(name, column)
     return tuple(
         SweepRecord(**{name: FIELDS[name](x) for name, x in zip(names, row, strict=True)})
         for row in table.tolist()
     )
+
+
+def _check_column(name: str, column: NDArray[np.float64]) -> None:
+    right = np.isfinite(column)
+    if name in MAY_BE_NAN:
+        right |= np.isnan(column)
+    if name in MAY_OVERFLOW:
+        right |= column == np.inf
+    if not right.all():
+        raise ValueError("history must be finite")
+    if FIELDS[name] is int and not ((column >= 0) & (column < LARGEST) & (column % 1 == 0)).all():
+        raise ValueError(f"history must have counts as {name}")
+    if FIELDS[name] is bool and not ((column == 0) | (column == 1)).all():
+        raise ValueError(f"history must have 0 or 1 as {name}")

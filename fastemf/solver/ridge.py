@@ -49,7 +49,10 @@ class RidgeSchedule(Protocol):
         """Return what decides the ridges to come, beyond the settings."""
 
     def recall(self, memory: list[float]) -> None:
-        """Go to where another schedule of these settings was, given its memory."""
+        """Go to where another schedule of these settings was, given its memory.
+
+        Numbers that are finite and not negative, but no schedule's memory, raise ValueError.
+        """
 
 
 def asymmetry(omega: float) -> float:
@@ -121,7 +124,10 @@ class AnnealedRidge:
 
     def recall(self, memory: list[float]) -> None:
         """Go to the same stage."""
-        self._unit, self._sweeps = memory[0], int(memory[1])
+        unit, sweeps = memory
+        if sweeps % 1 != 0:
+            raise ValueError(f"schedule must have a whole number of sweeps, got {sweeps}")
+        self._unit, self._sweeps = unit, int(sweeps)
         self._set()
 
     def _set(self) -> None:
@@ -194,7 +200,13 @@ class NoiseRidge:
 
     def recall(self, memory: list[float]) -> None:
         """Go on from the same ridge."""
-        self.ridge, self.settled = Ridge(memory[0], memory[1]), bool(memory[2])
+        factors, intercepts, settled = memory
+        if settled not in (0, 1) or intercepts > self._intercepts:
+            raise ValueError(
+                f"schedule must be settled or not, with an intercepts' ridge up to "
+                f"{self._intercepts:g}, got {settled:g} and {intercepts:g}"
+            )
+        self.ridge, self.settled = Ridge(factors, intercepts), bool(settled)
 
     def _set(self, rms: float) -> None:
         noisy = min(1.0, rms / (self.SMALL * self._spread)) if self._spread > 0 else 1.0

@@ -1,38 +1,41 @@
-"""Arrays in one ``.npz`` file, read without pickle and without trust."""
+"""Arrays in one ``.npz`` file, read without pickle and without trust.
+
+What a file claims is compared with its size before memory is asked for, and its arrays are read
+straight into their memory: reading takes about as much memory as the file has bytes.
+"""
 
 from __future__ import annotations
 
-import io
+import errno
 import json
 import math
 import os
-import tokenize
+import re
+import stat
 import zipfile
-import zlib
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DamagedFileError", "parse_json", "read_arrays"]
+__all__ = ["DamagedFileError", "parse_header", "read_arrays"]
 
-# What zipfile raises for bytes that are no archive it can read; ValueError for odd names.
+# What zipfile raises for bytes that are no archive it can read; ValueError and OverflowError for
+# odd names and places.
 NOT_AN_ARCHIVE = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError,
-)  # fmt: skip
-# What NumPy raises for the text before an array: its own error, what `ast.literal_eval` is
-# documented to raise, what a tokenizer does, and IndexError for a type of no parts.
-NOT_A_HEADER = (
-    ValueError, SyntaxError, TypeError, MemoryError, RecursionError, tokenize.TokenError,
-    IndexError,
+    zipfile.BadZipFile, EOFError, ValueError, OverflowError, NotImplementedError,
 )  # fmt: skip
 
-HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 NPY = np.lib.format.MAGIC_PREFIX
+# The text before an array of plain numbers or strings, as every NumPy has written it. It is not
+# evaluated as Python: a hostile one could exhaust the parser.
+HEADER = re.compile(
+    rb"\{'descr': '([<>|][biufcSU][0-9]{1,5})', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:[0-9]{1,18}, )*(?:[0-9]{1,18},?)?)\), \} *\n"
+)
+JSON_LIMIT = 1 << 20  # bytes of a header in JSON, which has about a thousand
+CHUNK = 1 << 20  # bytes read at once
 
 
 class DamagedFileError(ValueError):
@@ -40,58 +43,103 @@ class DamagedFileError(ValueError):
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an ``.npz`` file, each with memory of its own."""
-    arrays = {}
+    """Read all arrays of an ``.npz`` file, each with memory of its own, in C order."""
+    _check_regular(path)
+    arrays: dict[str, NDArray[Any]] = {}
     with Path(path).open("rb") as file:
         if file.read(len(NPY)) == NPY:
             raise DamagedFileError("it holds a single array")
         try:
             with zipfile.ZipFile(file) as archive:
-                for member in archive.infolist():
-                    _check_member(member)
-                    name = member.filename
-                    # Reading checks the checksum.
-                    arrays[name.removesuffix(".npy")] = _array(name, archive.read(member))
+                members = archive.infolist()
+                _check_members(members, os.fstat(file.fileno()).st_size)
+                for member in members:
+                    with archive.open(member) as content:
+                        arrays[_name(member)] = _array(member, content)
         except DamagedFileError:
             raise
         except NOT_AN_ARCHIVE as error:
             raise DamagedFileError("truncated, damaged, or another kind of file") from error
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # which is a place before the file's beginning
+                error.filename = error.filename or os.fspath(path)
+                raise
+            raise DamagedFileError("truncated, damaged, or another kind of file") from error
     return arrays
 
 
-def _check_member(member: zipfile.ZipInfo) -> None:
-    """Refuse what NumPy never writes, before zipfile asks for a password or another library."""
-    plain = member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-    if not plain or member.flag_bits & 1:
-        raise DamagedFileError(f"{member.filename} is encrypted, damaged, or another kind of file")
-
-
-def _array(name: str, data: bytes) -> NDArray[Any]:
-    file = io.BytesIO(data)
-    wrong = f"{name} is damaged, or an array of another kind of file"
+def parse_header(raw: NDArray[Any]) -> Any:
+    """Parse the JSON text that an array of bytes holds."""
+    if raw.dtype != np.uint8 or raw.ndim != 1 or raw.size > JSON_LIMIT:
+        raise DamagedFileError(f"damaged header (it must be up to {JSON_LIMIT} bytes of JSON)")
     try:
-        version = np.lib.format.read_magic(file)
-        if version not in HEADERS:
-            raise DamagedFileError(wrong)
-        shape, is_fortran, dtype = HEADERS[version](file)
-    except NOT_A_HEADER as error:
-        # Not NumPy's own words: they advise unpickling what is not even an array.
-        raise DamagedFileError(wrong) from error
-    first = file.tell()
-    # Before memory is asked for: a number in the header is worth nothing by itself.
-    is_plain = not dtype.hasobject and len(shape) <= 32
-    is_plain = is_plain and all(0 <= length <= len(data) for length in shape)
-    if not is_plain or math.prod(shape) * dtype.itemsize != len(data) - first:
-        raise DamagedFileError(wrong)
-    read_only: NDArray[Any] = np.ndarray(
-        shape, dtype, data, first, order="F" if is_fortran else "C"
-    )
-    return read_only.copy(order="K")
-
-
-def parse_json(raw: bytes) -> Any:
-    """Parse a JSON text."""
-    try:
-        return json.loads(raw.decode())
+        return json.loads(raw.tobytes().decode())
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number too long, too deep
         raise DamagedFileError(f"damaged header ({error})") from error
+
+
+def _check_regular(path: str | os.PathLike[str]) -> None:
+    """Refuse what is no file: a pipe would be waited for, and a device has no end."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+
+
+def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
+    """Refuse what NumPy's ``savez`` never writes, and more bytes than the file has."""
+    for member in members:
+        if member.flag_bits & 1 or not member.filename.endswith(".npy"):
+            raise DamagedFileError(f"{_shown(member)} is encrypted, or of another kind of file")
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise DamagedFileError(
+                f"{_shown(member)} is compressed, which fastemf never writes: it is damaged, or "
+                "another kind of file"
+            )
+        if member.compress_size != member.file_size:
+            raise DamagedFileError(f"{_shown(member)} is damaged, or of another kind of file")
+    if sum(member.file_size for member in members) > size:
+        raise DamagedFileError("its parts are larger than the file: it is truncated or damaged")
+    if len({member.filename for member in members}) < len(members):
+        raise DamagedFileError("it holds two arrays of one name")
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    return member.filename.removesuffix(".npy")
+
+
+def _shown(member: zipfile.ZipInfo) -> str:
+    """Return the name for a message; a hostile one may be 64 kB long."""
+    name = member.filename
+    return name if name.isprintable() and len(name) <= 60 else f"{name[:60]!a}..."
+
+
+def _array(member: zipfile.ZipInfo, content: IO[bytes]) -> NDArray[Any]:
+    wrong = f"{_shown(member)} is damaged, or an array of another kind of file"
+    length = content.read(10)
+    text = content.read(int.from_bytes(length[8:], "little"))
+    found = HEADER.fullmatch(text)
+    if length[:8] != NPY + b"\x01\x00" or found is None:
+        raise DamagedFileError(wrong)
+    try:
+        dtype = np.dtype(found[1].decode())
+    except TypeError as error:
+        raise DamagedFileError(wrong) from error
+    shape = tuple(int(number) for number in found[3].replace(b",", b" ").split())
+    left = member.file_size - len(length) - len(text)
+    # Before memory is asked for: a number in the header is worth nothing by itself.
+    is_plain = dtype.itemsize > 0 and len(shape) <= 32
+    is_plain = is_plain and all(number <= member.file_size for number in shape)
+    if not is_plain or math.prod(shape) * dtype.itemsize != left:
+        raise DamagedFileError(wrong)
+    array = np.empty(shape, dtype, order="F" if found[2] == b"True" else "C")
+    # A view of its bytes in the order of memory. The last chunk compares the checksum.
+    memory = array.reshape(-1, order="A").view(np.uint8)
+    at = 0
+    while chunk := content.read(CHUNK):
+        memory[at : at + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        at += len(chunk)
+    if at < left:
+        raise DamagedFileError(wrong)
+    return np.asarray(array, order="C")

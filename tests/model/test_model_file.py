@@ -391,19 +391,37 @@ def test_wrong_arrays_are_refused(name, array, message, bad):
     assert_refused(bad(**{name: array}), message)
 
 
-def test_predictions_that_could_overflow_are_damage(bad):
-    message = "predictions must not overflow in float64"
-    assert_refused(bad(row_intercepts=np.full(6, 1e308), col_intercepts=np.full(5, 1e308)), message)
-    assert_refused(bad({"mu": 1e308}, col_intercepts=np.full(5, -1e308)), message)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_model_that_predicts_infinity_is_neither_read_nor_written(dtype, tmp_path):
+    good = fit(dtype)
+    large = dtype(np.finfo(dtype).max / 4)
+    one = replace(good, rows=replace(good.rows, factor=good.X * 0 + large))
+    path = tmp_path / "model.npz"
+    with pytest.raises(ValueError, match=r"model\.npz: its numbers must not overflow float"):
+        one.save(path)
+    nothing = replace(good.rows, factor=good.X * np.nan)
+    with pytest.raises(ValueError, match=r"model\.npz: X must be finite"):
+        replace(good, rows=nothing).save(path)
+    good.save(path)
+    with np.load(path) as file:
+        content = dict(file) | {"X": one.X}
+    np.savez(path, **content)
+    assert_refused(path, "its numbers must not overflow")
 
 
-def test_a_model_that_no_one_could_load_is_not_written(tmp_path):
-    model = fit()
-    rows, cols = (replace(axis, factor=1e200 * axis.factor) for axis in model.axes)
-    large = replace(model, rows=rows, cols=cols)
-    with pytest.raises(ValueError, match="no prediction overflows in float64"):
-        large.save(tmp_path / "model.npz")
-    assert not list(tmp_path.iterdir())
+HISTORY = [
+    ("accepted", 0.5, "0 or 1 as accepted"),
+    ("sweep", 1.5, "counts as sweep"),
+    ("restarts", -1.0, "counts as restarts"),
+    ("sign_flips", 1e300, "counts as sign_flips"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), HISTORY)
+def test_wrong_records_are_refused(name, value, message, bad):
+    table = np.ones((2, 16))
+    table[0, list(fastemf.SweepRecord.__dataclass_fields__).index(name)] = value
+    assert_refused(bad(history=table), message)
 
 
 def test_a_model_without_rows_or_rank_is_refused(bad):

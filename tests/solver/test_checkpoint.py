@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -74,6 +75,20 @@ def test_more_sweeps_may_be_asked_for(tmp_path):
         fastemf.complete(R, 0.2, 2, max_iter=5, **kept, **settings)
         longer = fastemf.complete(R, 0.2, 2, max_iter=12, n_jobs=1, **kept, **settings)
         same_bits(longer, fastemf.complete(R, 0.2, 2, max_iter=12, **settings))
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("unit", [1e-120, 1e120])
+def test_fits_of_any_unit_are_kept_and_read(unit, tmp_path):
+    """The squared norm of a gradient overflows long before the data do."""
+    settings = {"omega": 0.2, "k": 2, "tol": 0}
+    fastemf.complete(unit * R, max_iter=5, checkpoint=tmp_path / "state.npz", **settings)
+    kept = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    again = fastemf.complete(unit * R, max_iter=9, **kept, **settings)
+    whole = fastemf.complete(unit * R, max_iter=9, **settings)
+    same_bits(again, whole)
+    whole.save(tmp_path / "model.npz")
+    same_bits(fastemf.load(tmp_path / "model.npz"), whole)
 
 
 def test_a_fit_from_a_store_goes_on(tmp_path):
@@ -154,6 +169,173 @@ def test_damaged_checkpoints_are_refused_by_name(tmp_path):
     fit.save(path)
     with pytest.raises(fastemf.CheckpointError, match="not a fastemf checkpoint"):
         fastemf.complete(R, **settings)
+
+
+def test_equal_values_in_other_places_are_other_data(tmp_path):
+    path = tmp_path / "state.npz"
+    rows, cols = np.divmod(np.arange(20), 4)
+    kept = {"omega": 0.2, "k": 1, "shape": (5, 8), "checkpoint": path}
+    # Every row, every column and every value come up as often in both.
+    fastemf.complete((rows, cols + 4 * (rows % 2), np.ones(20)), **kept)
+    places = (rows + 1) % 5, cols + 4 * (rows % 2)
+    moved = np.lexsort(places[::-1])
+    other = (places[0][moved], places[1][moved], np.ones(20))
+    with pytest.raises(fastemf.CheckpointError, match="of other data"):
+        fastemf.complete(other, resume=True, **kept)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_checkpoints_of_other_versions_are_refused(version, tmp_path):
+    path = tmp_path / "state.npz"
+    fastemf.complete(R, 0.2, 2, checkpoint=path)
+    rewrite(path, {"checkpoint": version})
+    with pytest.raises(
+        fastemf.CheckpointError, match=rf"state\.npz .* version {version}, and this"
+    ):
+        fastemf.complete(R, 0.2, 2, checkpoint=path, resume=True)
+
+
+# --- crafted checkpoints ---------------------------------------------------------------------
+
+
+def rewrite(path, header=None, **arrays):
+    """Change fields of the header and arrays of a checkpoint; an array of None goes away."""
+    with np.load(path) as file:
+        content = dict(file)
+    about = json.loads(content["header"].tobytes()) | (header or {})
+    content |= {"header": np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays}
+    np.savez(path, **{name: array for name, array in content.items() if array is not None})
+
+
+RECORD = [1.0, 9.0, 8.0, 1.0, 0.1, 0.1, 0.5, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.1, 2.0]
+
+
+def record(**changes):
+    names = list(fastemf.SweepRecord.__dataclass_fields__)
+    return np.array([[changes.get(name, x) for name, x in zip(names, RECORD, strict=True)]])
+
+
+CRAFTED = [
+    # Kernels would read past the end of these.
+    ({}, {"point_X": np.ones((3, 3)), "previous": np.ones((3, 3))}, r"point_X must be float64 of"),
+    ({}, {"point_Y": np.ones((1, 3))}, r"point_Y must be float64 of shape \(20, 3\)"),
+    ({}, {"point_X": np.ones((30, 1)), "point_Y": np.ones((20, 1))}, "point_X must be"),
+    ({}, {"previous": np.ones((31, 3))}, "previous must be"),
+    ({}, {"best_Y": np.ones((20, 4))}, "best_Y must be"),
+    ({}, {"point_X": np.ones((30, 3), np.float32)}, "point_X must be float64"),
+    ({}, {"point_X": np.full((30, 3), np.nan)}, "point_X must be finite"),
+    ({}, {"previous": np.full((30, 3), -np.inf)}, "previous must be finite"),
+    ({}, {"best_X": np.full((30, 3), np.inf)}, "best_X must be finite"),
+    ({}, {"point_X": np.full((30, 3), 1e300)}, "its factors must not overflow float64"),
+    ({}, {"previous": np.full((30, 3), 1e300)}, "its factors must not overflow float64"),
+    ({}, {"best_X": None}, "array 'best_X' is missing"),
+    ({}, {"Z": np.ones(3)}, "array 'Z' is unknown"),
+    ({"colour": "red"}, {}, "header field 'colour' is unknown"),
+    ({"at_best": True}, {}, "'best' is unknown"),
+    ({"remaining": -1.0}, {}, "remaining must be"),
+    ({"remaining": float("nan")}, {}, "remaining must be"),
+    ({"accepted_since": -1}, {}, "accepted_since must be"),
+    ({"accepted_since": 10**9}, {}, "accepted_since must be"),
+    ({"accepted_since": True}, {}, "'accepted_since' must be int"),
+    ({"restarts": 77}, {}, "restarts must be those of its history"),
+    ({"best_sweep": 0}, {}, "best_sweep must be one of its sweeps"),
+    ({"best_sweep": 10**30}, {}, "best_sweep must be one of its sweeps"),
+    ({"point": [-1.0, 0.0, 1.0, 1.0, 1.0]}, {}, "point must be finite"),
+    ({"point": [0.1, 0.0, float("inf"), 1.0, 1.0]}, {}, "point must be finite"),
+    ({"point": [0.1, 0.0, 1.0, 1.0, float("nan")]}, {}, "point must have a validation loss"),
+    ({"point": [0.1, 0.0, 1.0]}, {}, "'point' must be 5 numbers"),
+    ({"best": [0.1, 0.0, 1.0, float("nan"), 1.0]}, {}, "best must be finite"),
+    ({"schedule": [float("nan"), 0.1, 0.0]}, {}, "schedule must be finite"),
+    ({"schedule": [-0.1, 0.1, 0.0]}, {}, "schedule must be finite and not negative"),
+    ({"schedule": [0.1, 0.1, 0.5]}, {}, "schedule must be settled or not"),
+    ({"schedule": [0.1, 1e9, 1.0]}, {}, "schedule must be settled or not"),
+    ({"schedule": [1e308, 0.1, 1.0]}, {}, "its ridge must not overflow float64"),
+    ({"schedule": [0.1]}, {}, "'schedule' must be 3 numbers"),
+    ({}, {"history": np.ones((0, 16))}, "history must have a sweep"),
+    ({}, {"history": record(sweep=2.0)}, "history must number its sweeps from 1"),
+    ({}, {"history": record(accepted=0.0)}, "must begin with a sweep that was accepted"),
+    ({}, {"history": record(accepted=0.5)}, "history must have 0 or 1 as accepted"),
+    ({}, {"history": record(sign_flips=-1.0)}, "history must have counts as sign_flips"),
+    ({}, {"history": record(sign_flips=1e300)}, "history must have counts as sign_flips"),
+    ({}, {"history": record(line_searches=0.5)}, "history must have counts as line_searches"),
+    ({}, {"history": record(restarts=3.0)}, "history must count its restarts"),
+    ({}, {"history": record(loss=np.nan)}, "history must be finite"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory):
+    """A checkpoint with all that one can hold, and its fit: the best iterate is not the last."""
+    path = tmp_path_factory.mktemp("state") / "state.npz"
+    full = R.toarray()
+    settings = {"omega": 0.2, "k": 2, "intercepts": True, "validation": full + 5, "patience": 90}
+    settings |= {"max_iter": 12, "tol": 0.0, "checkpoint": path, "resume": True}
+    with pytest.warns(fastemf.ConvergenceWarning):
+        fastemf.complete(R, **settings)
+    with np.load(path) as file:
+        assert "best_X" in file
+    return path.read_bytes(), settings
+
+
+@pytest.mark.parametrize(("header", "arrays", "message"), CRAFTED, ids=range(len(CRAFTED)))
+def test_crafted_checkpoints_are_refused_by_name(header, arrays, message, state, tmp_path):
+    content, settings = state
+    path = tmp_path / "state.npz"
+    path.write_bytes(content)
+    rewrite(path, header, **arrays)
+    with pytest.raises(fastemf.CheckpointError, match=message) as caught:
+        fastemf.complete(R, **settings | {"checkpoint": path})
+    assert str(path) in str(caught.value)
+
+
+def test_a_rewritten_checkpoint_is_resumed(state, tmp_path):
+    content, settings = state
+    path = tmp_path / "state.npz"
+    path.write_bytes(content)
+    rewrite(path)
+    with pytest.warns(fastemf.ConvergenceWarning):  # or the refusals above would prove nothing
+        assert fastemf.complete(R, **settings | {"checkpoint": path}).n_iter == 12
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("memory", [[0.1, 1.5], [0.1, -1.0], [1e308, 0.0], [0.1]])
+def test_crafted_memories_of_an_annealed_ridge_are_refused(memory, tmp_path):
+    path = tmp_path / "state.npz"
+    settings = {"omega": 0.2, "k": 2, "reg": 0, "checkpoint": path}
+    fastemf.complete(R, **settings)
+    rewrite(path, {"schedule": memory})
+    with pytest.raises(fastemf.CheckpointError, match=r"state\.npz .*(schedule|ridge)"):
+        fastemf.complete(R, resume=True, **settings)
+
+
+@pytest.mark.parametrize("size", [1e18, 1e25, 1e38])
+def test_a_checkpoint_whose_next_sweep_overflows_is_named(size, tmp_path):
+    path = tmp_path / "state.npz"
+    settings = {"omega": 0.2, "k": 2, "reg": 0.1, "tol": 0, "checkpoint": path}
+    data = R.astype(np.float32)
+    with pytest.warns(fastemf.ConvergenceWarning):
+        fastemf.complete(data, max_iter=8, **settings)
+    before = path.read_bytes()
+    rewrite(path, previous=np.full((30, 2), size, np.float32))
+    with pytest.raises(fastemf.CheckpointError, match=r"state\.npz cannot be resumed: the normal"):
+        fastemf.complete(data, max_iter=9, resume=True, **settings)
+    path.write_bytes(before)
+    with pytest.warns(fastemf.ConvergenceWarning):
+        fastemf.complete(data, max_iter=9, resume=True, **settings)
+
+
+def test_crafted_checkpoints_of_levels_and_measurements_are_refused(tmp_path):
+    settings = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    fastemf.complete_levels(R, (0.2, 0.8), 2, **settings)
+    rewrite(tmp_path / "state-0.8.npz", point_X=np.ones((3, 2)), previous=np.ones((3, 2)))
+    with pytest.raises(fastemf.CheckpointError, match=r"state-0\.8\.npz .* point_X must be"):
+        fastemf.complete_levels(R, (0.2, 0.8), 2, **settings)
+    A = fastemf.operators.Gaussian(60, (8, 6), seed=1)
+    b = A.forward(np.ones((8, 1)), np.ones((6, 1)))
+    fastemf.sense(A, b, 0.2, 2, **settings)
+    rewrite(tmp_path / "state.npz", point_Y=np.ones((2, 2)))
+    with pytest.raises(fastemf.CheckpointError, match=r"state\.npz .* point_Y must be"):
+        fastemf.sense(A, b, 0.2, 2, **settings)
 
 
 def test_a_failed_write_leaves_the_last_checkpoint(tmp_path, monkeypatch):
