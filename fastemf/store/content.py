@@ -1,0 +1,55 @@
+"""Checks of what is read from a store's files: a damaged one is named, and no kernel follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.store.manifest import StoreError
+
+__all__ = ["check_masses", "check_others", "check_pointers", "check_sizes"]
+
+
+def check_pointers(
+    path: Path, pointers: NDArray[np.int64], size: int, *, begins: bool, ends: bool
+) -> None:
+    """Refuse pointers that do not rise from 0 to `size`, as far as these begin and end there."""
+    right = bool((pointers[1:] >= pointers[:-1]).all())  # a difference could overflow
+    right = right and pointers[0] >= 0 and pointers[-1] <= size
+    right = right and not (begins and pointers[0]) and not (ends and pointers[-1] < size)
+    if not right:
+        raise StoreError(f"{path} is damaged: it must rise from 0 to {size}")
+
+
+def check_others(path: Path, indices: NDArray[Any], n: int) -> None:
+    """Refuse indices on the other side that a kernel would follow to foreign memory."""
+    # Negative ones are large here.
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= n:
+        raise StoreError(f"{path} is damaged: an index is not below {n}")
+
+
+def check_sizes(path: Path, numbers: NDArray[Any], *, positive: bool) -> None:
+    """Refuse values, or positive weights, that no store is built with."""
+    if numbers.size == 0:
+        return
+    low, high, limit = numbers.min(), numbers.max(), np.finfo(numbers.dtype).max
+    # NaN fails every comparison. The squares of values must not overflow.
+    if positive:
+        right, rule = low > 0 and high <= limit, "positive and finite"
+    else:
+        limit = np.sqrt(limit)
+        right, rule = low > -limit and high < limit, f"below {limit:.3g} in size"
+    if not right:
+        raise StoreError(f"{path} is damaged: its numbers must be {rule}, got {low} to {high}")
+
+
+def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+    """Refuse summed weights that are not finite, or positive exactly where there are entries."""
+    right = np.isfinite(mass) & np.where(counts > 0, mass > 0, mass == 0)
+    if not right.all():
+        raise StoreError(
+            f"{path} is damaged: a summed weight must be positive where there are entries, else 0"
+        )
