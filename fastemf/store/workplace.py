@@ -131,15 +131,17 @@ def _claim(target: Path) -> tuple[Path, io.FileIO]:
         if mark is None:
             number += os.path.lexists(folder)  # else it is gone, and the name free
             continue
-        _lock_leftover(folder, mark)
-        if not _is_at(mark, folder / MARK):  # that build has ended, or another one begun
-            mark.close()
-        elif not _holds_only_ours(folder):
-            mark.close()
-            number += 1
-        else:
+        with ExitStack() as undo:
+            undo.callback(mark.close)
+            _lock_leftover(folder, mark)
+            if not _is_at(mark, folder / MARK):  # that build has ended, or another one begun
+                continue
+            if not _holds_only_ours(folder):
+                number += 1
+                continue
             warn(f"removing {folder}, left behind by a build that was interrupted")
             _clear(folder)
+            undo.pop_all()
             return folder, mark
 
 
@@ -180,9 +182,7 @@ def _lock_leftover(folder: Path, mark: io.FileIO) -> None:
         if _is_locked(mark):
             return
     except BlockingIOError:
-        mark.close()
         raise FileExistsError(f"{folder} is in use: another build is running") from None
-    mark.close()
     raise FileExistsError(
         f"{folder} exists: another build is running, or one was interrupted; delete it if none is "
         "running"
