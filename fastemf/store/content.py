@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fastemf.store.manifest import StoreError
 
-__all__ = ["check_masses", "check_others", "check_pointers", "check_sizes"]
+__all__ = ["NumberCheck", "check_masses", "check_others", "check_pointers"]
 
 
 def check_pointers(
@@ -31,19 +31,44 @@ def check_others(path: Path, indices: NDArray[Any], n: int) -> None:
         raise StoreError(f"{path} is damaged: an index is not below {n}")
 
 
-def check_sizes(path: Path, numbers: NDArray[Any], *, positive: bool) -> None:
-    """Refuse values, or positive weights, that no store is built with."""
-    if numbers.size == 0:
-        return
-    low, high, limit = numbers.min(), numbers.max(), np.finfo(numbers.dtype).max
-    # NaN fails every comparison. The squares of values must not overflow.
-    if positive:
-        right, rule = low > 0 and high <= limit, "positive and finite"
-    else:
-        limit = np.sqrt(limit)
-        right, rule = low > -limit and high < limit, f"below {limit:.3g} in size"
-    if not right:
-        raise StoreError(f"{path} is damaged: its numbers must be {rule}, got {low} to {high}")
+class NumberCheck:
+    """Check that a file holds values, or positive weights, as stores are built with.
+
+    A range is looked at when it is read the first time: a fit reads it many times.
+    """
+
+    def __init__(self, path: Path, *, positive: bool) -> None:
+        self._path = path
+        self._positive = positive
+        self._seen: set[tuple[int, int]] = set()
+        self._largest = 0.0
+
+    def see(self, first: int, numbers: NDArray[Any]) -> None:
+        """Take in the numbers from `first` on; refuse what is not finite or too large."""
+        here = (first, numbers.size)
+        if here in self._seen or numbers.size == 0:
+            return
+        low, high, limit = numbers.min(), numbers.max(), np.finfo(numbers.dtype).max
+        # NaN fails every comparison. The squares of values must not overflow.
+        if self._positive:
+            right, rule = low > 0 and high <= limit, "positive and finite"
+        else:
+            limit = np.sqrt(limit)
+            right, rule = low > -limit and high < limit, f"below {limit:.3g} in size"
+        if not right:
+            raise StoreError(
+                f"{self._path} is damaged: its numbers must be {rule}, got {low} to {high}"
+            )
+        self._seen.add(here)
+        self._largest = max(self._largest, -float(low), float(high))
+
+    def finish(self, dtype: np.dtype[Any]) -> None:
+        """Refuse values, once all were seen, whose squares all vanish."""
+        if not self._positive and 0 < self._largest <= np.sqrt(np.finfo(dtype).tiny):
+            raise StoreError(
+                f"{self._path} is damaged: its largest number is {self._largest}, whose square "
+                f"vanishes in {dtype}"
+            )
 
 
 def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64]) -> None:

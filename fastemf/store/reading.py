@@ -22,7 +22,7 @@ from fastemf.inputs.entries import PART, parts
 from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.observations.source import Readable, Side, Source
-from fastemf.store.content import check_masses, check_others, check_pointers, check_sizes
+from fastemf.store.content import NumberCheck, check_masses, check_others, check_pointers
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import open_regular, read_into
 from fastemf.store.manifest import LABEL_PARTS, Manifest, StoreError, array_name, reading
@@ -47,7 +47,13 @@ class StoredSide(Readable):
     manifest: Manifest
     budget: int
     _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
-    _checked: set[tuple[str, int, int]] = field(default_factory=set)  # ranges of numbers
+
+    @cached_property
+    def _numbers(self) -> dict[str, NumberCheck]:
+        return {
+            part: NumberCheck(self._path(part), positive=part == "weights")
+            for part in ("values", "weights")
+        }
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
@@ -92,6 +98,7 @@ class StoredSide(Readable):
                     yield first, block
         finally:
             self._spare.extend(rooms)
+        self._numbers["values"].finish(self.dtype)
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
@@ -103,6 +110,7 @@ class StoredSide(Readable):
             weights = self._read("weights", first, count) if self.manifest.weighted else values[:0]
             for part in parts(count):
                 yield values[part], weights[part]
+        self._numbers["values"].finish(self.dtype)
 
     def read(self, first: int, last: int) -> Side:
         """Read the groups from `first` to `last` − 1 into arrays of their own."""
@@ -182,11 +190,8 @@ class StoredSide(Readable):
         """Check indices whenever they are read, and numbers when they are read the first time."""
         if part == "indices":
             check_others(self._path(part), array, self.manifest.shape[1 - self.axis])
-        elif part in ("values", "weights"):
-            here = (part, first, array.size)
-            if here not in self._checked:
-                check_sizes(self._path(part), array, positive=part == "weights")
-                self._checked.add(here)
+        elif part in self._numbers:
+            self._numbers[part].see(first, array)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

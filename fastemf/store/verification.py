@@ -51,14 +51,14 @@ def verify(path: str | os.PathLike[str]) -> None:
     store = open_store(folder, budget=BUDGET)
     if _digest(store.by_row) != _digest(store.by_col):
         raise StoreError(
-            f"{folder} is damaged: its entries by column, from {array_name(1, 'indptr')} on, are "
-            "not those by row"
+            f"{folder / array_name(1, 'indices')} is damaged, or another file of entries: the "
+            "entries by column are not those by row"
         )
 
 
 def _digest(side: StoredSide) -> int:
     """Check a side's blocks, and hash its entries, whatever their order."""
-    total = np.uint64(0)
+    total = 0
     for first, block in side.blocks():
         if block.weights.size:
             _check_sums(side, block)
@@ -69,8 +69,8 @@ def _digest(side: StoredSide) -> int:
         for numbers in (block.values, block.weights):
             if numbers.size:
                 hashed = _mixed(hashed + numbers.view(f"u{numbers.itemsize}"))
-        total += hashed.sum(dtype=np.uint64)
-    return int(total)
+        total += int(hashed.sum(dtype=np.uint64))
+    return total % 2**64
 
 
 def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -177,7 +177,7 @@ def _marked(folder: Path) -> io.FileIO | None:
 
 
 def _lock_leftover(folder: Path, mark: io.FileIO) -> None:
-    """Lock the mark of a place that was there: no living process has it then."""
+    """Get the lock of the mark of a place that was there: no living process has it then."""
     try:
         if _is_locked(mark):
             return
@@ -190,7 +190,7 @@ def _lock_leftover(folder: Path, mark: io.FileIO) -> None:
 
 
 def _is_locked(mark: io.FileIO) -> bool:
-    """Lock a mark; return False where there are no locks, and raise if another has it."""
+    """Try to lock a mark; return False where there are no locks, and raise if another has it."""
     try:
         import fcntl
     except ImportError:

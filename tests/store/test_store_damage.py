@@ -249,6 +249,8 @@ def put(at, value):
         ("rows.values.npy", put(5, np.nan), ("verify", "read_block", "complete")),
         ("cols.values.npy", put(5, -np.inf), ("verify", "read_block", "complete")),
         ("cols.values.npy", put(5, 1e200), ("verify", "read_block", "complete")),
+        ("rows.values.npy", put(slice(None), 1e-300), ("verify", "complete")),
+        ("cols.values.npy", put(slice(None), -1e-300), ("verify", "complete")),
         ("rows.weights.npy", put(5, 0.0), ("verify", "read_block", "complete")),
         ("cols.weights.npy", put(5, np.inf), ("verify", "read_block", "complete")),
     ],
@@ -266,9 +268,15 @@ def test_sides_that_differ_are_found(copy, name):
         array[[0, at]] = array[[at, 0]]
 
     change(copy, name, swap)
-    with pytest.raises(store.StoreError, match="entries by column.* are not those by row") as caught:
+    match = r"cols\.indices\.npy .*entries by column are not those by row"
+    with pytest.raises(store.StoreError, match=match):
         store.verify(copy)
-    assert str(copy) in str(caught.value)
+
+
+@pytest.mark.parametrize("budget", [1, 300, 1 << 20])
+def test_a_store_is_verified_in_blocks(whole, budget, monkeypatch):
+    monkeypatch.setattr("fastemf.store.verification.BUDGET", budget)
+    store.verify(whole)
 
 
 def test_headers_are_those_of_the_vectors(copy):
