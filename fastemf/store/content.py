@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.observations.source import Side
 from fastemf.store.manifest import StoreError
 
-__all__ = ["NumberCheck", "check_masses", "check_others", "check_pointers"]
+__all__ = ["NumberCheck", "check_masses", "check_others", "check_pointers", "check_sums"]
 
 
 def check_pointers(
@@ -77,4 +78,15 @@ def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64
     if not right.all():
         raise StoreError(
             f"{path} is damaged: a summed weight must be positive where there are entries, else 0"
+        )
+
+
+def check_sums(path: Path, weights: Path, block: Side) -> None:
+    """Refuse summed weights that are not those of the weights, but for rounding of long sums."""
+    sums = np.zeros(block.mass.size)
+    filled = np.flatnonzero(np.diff(block.indptr))
+    sums[filled] = np.add.reduceat(block.weights, block.indptr[filled], dtype=np.float64)
+    if not np.allclose(sums, block.mass, rtol=1e-6, atol=0):
+        raise StoreError(
+            f"{path} is damaged, or {weights} is: it must hold the summed weights of each group"
         )

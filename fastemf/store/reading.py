@@ -22,7 +22,13 @@ from fastemf.inputs.entries import PART, parts
 from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.observations.source import Readable, Side, Source
-from fastemf.store.content import NumberCheck, check_masses, check_others, check_pointers
+from fastemf.store.content import (
+    NumberCheck,
+    check_masses,
+    check_others,
+    check_pointers,
+    check_sums,
+)
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import open_regular, read_into
 from fastemf.store.manifest import LABEL_PARTS, Manifest, StoreError, array_name, reading
@@ -47,6 +53,7 @@ class StoredSide(Readable):
     manifest: Manifest
     budget: int
     _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
+    _summed: set[tuple[int, int]] = field(default_factory=set)  # blocks whose weights were added up
 
     @cached_property
     def _numbers(self) -> dict[str, NumberCheck]:
@@ -146,10 +153,14 @@ class StoredSide(Readable):
         at, count = int(pointers[0]), int(pointers[-1] - pointers[0])
         columns = {part: self._read(part, at, count, room[part][:count]) for part in room}
         weights = columns.get("weights", columns["values"][:0])
-        return Side(
+        block = Side(
             pointers - at, columns["indices"], columns["values"], weights,
             self._mass(pointers, first),
         )  # fmt: skip
+        if weights.size and (first, count) not in self._summed:
+            check_sums(self._path("mass"), self._path("weights"), block)
+            self._summed.add((first, count))
+        return block
 
     def _room(self, length: int) -> Room:
         """Return memory for that many entries, that of an earlier pass if it is large enough."""
@@ -267,9 +278,9 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     What is checked without a pass over the entries: the manifest, that each file is there and
     has its size, and all that is read at once, which are the pointers to the groups, their
     summed weights and the labels. A fit checks each block that it reads: indices whenever
-    they are read, so that no damage leads it out of bounds, and that values are finite and
-    weights positive when they are read first; it raises the same error. A number that was
-    changed to another one only `fastemf.store.verify` finds.
+    they are read, so that no damage leads it out of bounds, and that values are finite,
+    weights positive and their sums right when they are read first; it raises the same
+    error. A value that was changed to another one only `fastemf.store.verify` finds.
 
     Examples
     --------

@@ -1,19 +1,18 @@
-"""Stores under fire: files mutated at random, builds that race, builds that are killed.
+"""Stores, and the files they are built from, damaged at random: refused by name, or read.
 
-Every case follows from a seed, which is printed, and runs in a process of its own, so that a crash
-is a failed test. ``FASTEMF_FUZZ=20000 pytest -s -m slow tests/fuzz/test_fuzz_stores.py`` sets how
-many mutations the long runs do, and races and kills in proportion; ``FASTEMF_SEED`` the seed.
+Cases follow from a seed, which is printed, and run in a process of their own, so that a crash is a
+failed test. ``FASTEMF_FUZZ=20000 pytest -s -m slow tests/fuzz/test_fuzz_stores.py`` sets how many
+mutations the long run does, and damaged sources in proportion.
 """
 
+import gzip
 import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -25,18 +24,16 @@ import fastemf
 from fastemf import store
 from fastemf.store import manifest as manifests
 from fastemf.store.files import checksum
-from fastemf.store.workplace import FILES, MARK, MARK_TEXT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX")
 ROOT = Path(__file__).parents[2]
-SEED = int(os.environ.get("FASTEMF_SEED", "0"))
 MANY = int(os.environ.get("FASTEMF_FUZZ", "4000"))
 
 
-def run(what, seed, count, seconds):
+def run(file, what, seed, count, seconds):
     """Run cases in another process, which must end by itself and well."""
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__, what, str(seed), str(count)],
+        [sys.executable, "-W", "ignore", file, what, str(seed), str(count)],
         cwd=ROOT, timeout=seconds, capture_output=True, text=True, errors="replace",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
@@ -46,17 +43,17 @@ def run(what, seed, count, seconds):
 
 
 @pytest.mark.subprocess
-@pytest.mark.parametrize(("what", "count"), [("mutations", 200), ("races", 5), ("kills", 5)])
-def test_stores_a_little(what, count):
-    run(what, SEED, count, 600)
+@pytest.mark.parametrize(("what", "count"), [("mutations", 200), ("sources", 100)])
+def test_damage_a_little(what, count):
+    run(__file__, what, 0, count, 600)
 
 
 @pytest.mark.slow
 @pytest.mark.subprocess
-@pytest.mark.parametrize(("what", "share"), [("mutations", 1), ("races", 25), ("kills", 100)])
 @pytest.mark.timeout(0)
-def test_stores_at_length(what, share):
-    run(what, SEED + 1, max(1, MANY // share), None)
+@pytest.mark.parametrize(("what", "count"), [("mutations", MANY), ("sources", MANY // 4)])
+def test_damage_at_length(what, count):
+    run(__file__, what, 1, count, None)
 
 
 # --- stores to damage --------------------------------------------------------------------------
@@ -286,153 +283,66 @@ def mutations(seed, count):
     print(f"refused of {count}: {ends}")
 
 
-# --- races ---------------------------------------------------------------------------------------
-
-RACERS = 4
+# --- sources -------------------------------------------------------------------------------------
 
 
-def racer():
-    """Build the stores that are named, each at its time, and say what came of it."""
-    R = entries(np.random.default_rng(0))
-    for line in sys.stdin:
-        target, at = line.split()
-        while time.time() < float(at):
-            pass
-        try:
-            store.build(R, target)
-            print("won", flush=True)
-        except FileExistsError as error:
-            print("lost" if target.rsplit("/")[-1] in str(error) else repr(error), flush=True)
-        except BaseException as error:
-            print(repr(error), flush=True)
+def source_files(folder):
+    """Files of one table: Parquet in several ways, CSV plain and compressed."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    rows, cols, values = entries(np.random.default_rng(0))
+    table = pa.table({"r": [f"é{i}" for i in rows], "c": cols, "b": values})
+    for name, how in {
+        "packed": {"compression": "snappy"},
+        "plain": {"compression": "none", "use_dictionary": False},
+        "groups": {"compression": "gzip", "row_group_size": 20},
+    }.items():
+        parquet.write_table(table, folder / f"{name}.parquet", **how)
+    csv.write_csv(table, folder / "log.csv")
+    with gzip.open(folder / "log.csv.gz", "wb") as file:
+        file.write((folder / "log.csv").read_bytes())
+    return sorted(folder.iterdir())
 
 
-def leave(place):
-    """Put there what a killed build leaves."""
-    (place / FILES).mkdir(parents=True)
-    (place / MARK).write_bytes(MARK_TEXT)
-    (place / FILES / "spill.rows").write_bytes(b"\0" * 1000)
-
-
-def races(seed, count):
-    """Let processes build one store at once: one of them wins, and nothing else is left."""
-    rng = random.Random(seed)
-    command = [sys.executable, "-W", "ignore", __file__, "racer", "0", "0"]
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(RACERS)
-    ]
-    try:
-        with tempfile.TemporaryDirectory() as base:
-            for number in range(count):
-                target = Path(base, f"store{number}")
-                place = target.with_name(f".{target.name}.partial")
-                kind = rng.choice(["nothing", "a leftover", "a folder of the user"])
-                print(f"case {number}: {kind}", flush=True)
-                if kind == "a leftover":
-                    leave(place)
-                elif kind == "a folder of the user":
-                    place.mkdir()
-                    (place / "mine").touch()
-                spread, start = rng.choice([0, 0.002, 0.02]), time.time() + 0.02
-                for process in processes:
-                    process.stdin.write(f"{target} {start + spread * rng.random()}\n")
-                    process.stdin.flush()
-                ends = sorted(process.stdout.readline().strip() for process in processes)
-                assert ends == ["lost"] * (RACERS - 1) + ["won"], ends
-                store.verify(target)
-                left = [path for path in Path(base).iterdir() if path.name.startswith(".")]
-                if kind == "a folder of the user":
-                    assert left == [place]
-                    assert [path.name for path in place.iterdir()] == ["mine"]
-                    shutil.rmtree(place)
-                else:
-                    assert left == []
-                shutil.rmtree(target)
-    finally:
-        for process in processes:
-            process.stdin.close()
-            process.wait()
-    print(f"{count} races of {RACERS}, one winner each")
-
-
-# --- kills ---------------------------------------------------------------------------------------
-
-
-def in_child(job):
-    """Fork; return the child's number, whose exit status tells whether the job raised nothing."""
-    child = os.fork()
-    if child == 0:
-        try:
-            job()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return child
-
-
-def killed_at(event, folder):
-    """Have this process killed before its nth operation on the files of a folder."""
-    left = [event]
-
-    def hook(name, args):
-        if name in EVENTS and any(folder in str(arg) for arg in args):
-            left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-
-
-EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
-STEPS = 55  # of a build, about: some kills come too late
-
-
-def kills(seed, count):
-    """Kill builds at any moment: there is no store or a whole one, and the next build works."""
-    # This process runs no kernel itself: its children start with no threads.
-    R = entries(np.random.default_rng(0))
-    whole = done = 0
+def sources(seed, count):
+    """Build stores of damaged files: each is refused in one line that names it, or is read."""
+    refused = 0
     with tempfile.TemporaryDirectory() as base:
-        target = Path(base, "store")
-
-        def build(event=None):
-            if event is not None:
-                killed_at(event, base)
-            store.build(R, target, budget=2000)
-
-        begun = time.monotonic()
-        os.waitpid(in_child(build), 0)
-        usual = time.monotonic() - begun
-        shutil.rmtree(target)
+        (Path(base) / "good").mkdir()
+        good = source_files(Path(base) / "good")
         for number in range(count):
             rng = random.Random(f"{seed}/{number}")
-            event = rng.randrange(STEPS) if rng.random() < 0.7 else None
-            child = in_child(lambda event=event: build(event))
-            if event is None:
-                time.sleep(usual * (0.3 + rng.random()))
-                os.kill(child, signal.SIGKILL)
-            _, status = os.waitpid(child, 0)
-            done += os.WIFSIGNALED(status)
-            print(f"case {number}: event {event}, status {status}", flush=True)
-            if target.exists():
-                whole += 1
+            folder = Path(base, "case")
+            folder.mkdir()
+            path = Path(shutil.copy(rng.choice(good), folder))
+            print(f"case {number}: {path.name}", flush=True)
+            content = bytearray(path.read_bytes())
+            for _ in range(rng.choice([1, 1, 2, 5])):
+                at = rng.randrange(len(content))
+                piece = rng.choice(
+                    [b"\0", b"\xff", b'"', b",", b"\n", b"\0" * 50, b"\xc3", b"x" * 9]
+                )
+                content[at : at + rng.choice([0, len(piece)])] = piece
+            path.write_bytes(content[: rng.randrange(1, len(content))] if at % 5 == 0 else content)
+            target = Path(base, "store")
+            try:
+                store.build(path, target, rows="r", cols="c", values="b", budget=20_000)
+            except (ValueError, TypeError, OSError) as error:
+                refused += 1
+                told = str(error)
+            else:
+                told = ""
                 store.verify(target)
                 shutil.rmtree(target)
-            _, status = os.waitpid(in_child(build), 0)
-            assert status == 0
-            store.verify(target)
-            shutil.rmtree(target)
-            for rest in Path(base).iterdir():  # a place that was not marked yet has nothing in it
-                assert not [path for path in rest.iterdir() if path.stat().st_size]
-                shutil.rmtree(rest)
-    print(f"{done} of {count} builds killed, {whole} left a whole store")
+            if told:
+                assert str(path) in told, told
+                assert "\n" not in told, told
+            assert sorted(os.listdir(base)) == ["case", "good"]
+            shutil.rmtree(folder)
+    print(f"refused of {count}: {refused}")
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    task, seed, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    if task == "racer":
-        racer()
-    else:
-        {"mutations": mutations, "races": races, "kills": kills}[task](seed, count)
+    {"mutations": mutations, "sources": sources}[sys.argv[1]](*map(int, sys.argv[2:]))
