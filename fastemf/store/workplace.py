@@ -233,11 +233,11 @@ def _holds_only_ours(folder: Path) -> bool:
 
 def _clear(folder: Path) -> None:
     """Remove the files of a build, by name: whatever else came there stays."""
-    for name in NAMES:
-        with suppress(OSError):
-            (folder / FILES / name).unlink()
+    files = folder / FILES
     with suppress(OSError):
-        (folder / FILES).rmdir()
+        for name in NAMES.intersection(os.listdir(files)):
+            (files / name).unlink()
+        files.rmdir()
 
 
 def _remove_mark(folder: Path) -> None:

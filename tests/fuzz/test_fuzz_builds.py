@@ -5,6 +5,7 @@ Cases follow from a seed, which is printed, and run in processes of their own.
 are: a race for every 25 of them, and a kill for every 100.
 """
 
+import itertools
 import os
 import random
 import shutil
@@ -126,21 +127,23 @@ def in_child(job):
     return child
 
 
-def killed_at(event, folder):
-    """Have this process killed before its nth operation on the files of a folder."""
-    left = [event]
+def on_step(act):
+    """Call a function before every operation of this process on files of a store's folder."""
 
     def hook(name, args):
-        if name in EVENTS and any(folder in str(arg) for arg in args):
-            left[0] -= 1
-            if left[0] < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+        if name in STEPS and any("fastemf-kills" in str(arg) for arg in args):
+            act()
 
     sys.addaudithook(hook)
 
 
-EVENTS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
-STEPS = 55  # of a build, about: some kills come too late
+STEPS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
+
+
+def kill_at(step):
+    """Kill this process before the operation of that number."""
+    numbers = itertools.count()
+    on_step(lambda: next(numbers) == step and os.kill(os.getpid(), signal.SIGKILL))
 
 
 def kills(seed, count):
@@ -148,28 +151,32 @@ def kills(seed, count):
     # This process runs no kernel itself: its children start with no threads.
     R = entries(np.random.default_rng(0))
     whole = done = 0
-    with tempfile.TemporaryDirectory() as base:
+    with tempfile.TemporaryDirectory("fastemf-kills") as base:
         target = Path(base, "store")
 
-        def build(event=None):
-            if event is not None:
-                killed_at(event, base)
+        def build():
             store.build(R, target, budget=2000)
 
+        def counted():
+            numbers = itertools.count()
+            on_step(lambda: next(numbers))
+            build()
+            os._exit(next(numbers))
+
         begun = time.monotonic()
-        os.waitpid(in_child(build), 0)
-        usual = time.monotonic() - begun
+        _, status = os.waitpid(in_child(counted), 0)
+        usual, steps = time.monotonic() - begun, os.WEXITSTATUS(status)
         shutil.rmtree(target)
         for number in range(count):
             rng = random.Random(f"{seed}/{number}")
-            event = rng.randrange(STEPS) if rng.random() < 0.7 else None
-            child = in_child(lambda event=event: build(event))
-            if event is None:
+            step = rng.randrange(steps) if rng.random() < 0.7 else None
+            child = in_child(lambda step=step: (kill_at(step), build()))
+            if step is None:
                 time.sleep(usual * (0.3 + rng.random()))
                 os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
             done += os.WIFSIGNALED(status)
-            print(f"case {number}: event {event}, status {status}", flush=True)
+            print(f"case {number}: step {step} of {steps}, status {status}", flush=True)
             if target.exists():
                 whole += 1
                 store.verify(target)

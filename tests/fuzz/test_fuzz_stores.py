@@ -210,6 +210,8 @@ MUTATIONS = [edit_manifest, flip_bytes, flip_bytes, cut, swap, replace, edit_arr
 
 def sign(folder):
     """Make all checksums right, where the manifest can still be read."""
+    if not (folder / "manifest.json").is_file():  # but a pipe, or a device without end
+        return
     try:
         fields = json.loads((folder / "manifest.json").read_text())
         for name, stored in fields["files"].items():
@@ -344,5 +346,8 @@ def sources(seed, count):
 
 
 if __name__ == "__main__":
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))  # for memory that damage asks for
     warnings.simplefilter("ignore")
     {"mutations": mutations, "sources": sources}[sys.argv[1]](*map(int, sys.argv[2:]))
