@@ -5,6 +5,7 @@ Reading writes nothing: stores may be read-only, and have any number of readers.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -299,8 +300,12 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     manifest = Manifest.read(folder)
     rooms: list[Room] = []
     sides = [StoredSide(folder, axis, manifest, budget, rooms) for axis in (0, 1)]
-    for side in sides:
-        _ = side.indptr, side.mass  # which checks them
+    by_row, by_col = (float(side.mass.sum()) for side in sides)  # reading checks them
+    if not math.isclose(by_row, by_col, rel_tol=1e-6):
+        names = " or ".join(str(folder / array_name(axis, "mass")) for axis in (0, 1))
+        raise StoreError(
+            f"{names} is damaged: both must add up to the same, got {by_row}, {by_col}"
+        )
     labels = [side.labels() for side in sides]
     return Store(folder, manifest.shape, sides[0], sides[1], budget, labels[0], labels[1])
 

@@ -172,7 +172,7 @@ def kills(seed, count):
             step = rng.randrange(steps) if rng.random() < 0.7 else None
             child = in_child(lambda step=step: (kill_at(step), build()))
             if step is None:
-                time.sleep(usual * (0.3 + rng.random()))
+                time.sleep(usual * rng.uniform(0.2, 1))
                 os.kill(child, signal.SIGKILL)
             _, status = os.waitpid(child, 0)
             done += os.WIFSIGNALED(status)

@@ -228,7 +228,7 @@ def mutate(folder, rng):
     chosen = [rng.choice(MUTATIONS) for _ in range(rng.choice([1, 1, 1, 2]))]
     for mutation in chosen:
         if all(path.is_file() and path.stat().st_size for path in folder.iterdir()):
-            with suppress(ValueError, SyntaxError, KeyError, TypeError, EOFError, AttributeError):
+            with suppress(Exception):
                 mutation(folder, rng)  # a second one may find what the first left unreadable
     hidden = rng.random() < 0.4
     if hidden:

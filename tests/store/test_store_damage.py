@@ -241,7 +241,8 @@ def put(at, value):
         ("rows.mass.npy", put(2, np.nan), EVERYWHERE),
         ("cols.mass.npy", put(2, 0.0), EVERYWHERE),
         ("cols.mass.npy", put(2, -1.0), EVERYWHERE),
-        ("cols.mass.npy", put(2, 1.0), ("verify", "read_block", "complete")),
+        ("cols.mass.npy", put(2, 1.0), EVERYWHERE),
+        ("rows.mass.npy", put(2, 1e300), EVERYWHERE),
         ("cols.weights.npy", put(2, 1e150), ("verify", "read_block", "complete")),
         ("rows.labels.npy", put(0, 255), ("open", "verify", "complete")),
         ("cols.labels.npy", put(0, 10), ("open", "verify", "complete")),  # twice
