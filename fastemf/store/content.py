@@ -42,7 +42,7 @@ class NumberCheck:
         self._path = path
         self._positive = positive
         self._seen: set[tuple[int, int]] = set()
-        self._largest = 0.0
+        self._low, self._high = np.inf, -np.inf
 
     def see(self, first: int, numbers: NDArray[Any]) -> None:
         """Take in the numbers from `first` on; refuse what is not finite or too large."""
@@ -61,15 +61,26 @@ class NumberCheck:
                 f"{self._path} is damaged: its numbers must be {rule}, got {low} to {high}"
             )
         self._seen.add(here)
-        self._largest = max(self._largest, -float(low), float(high))
+        self._low, self._high = min(self._low, float(low)), max(self._high, float(high))
 
-    def finish(self, dtype: np.dtype[Any]) -> None:
-        """Refuse values, once all were seen, whose squares all vanish."""
-        if not self._positive and 0 < self._largest <= np.sqrt(np.finfo(dtype).tiny):
+    def finish(self, dtype: np.dtype[Any], ranges: dict[Path, tuple[float, float]]) -> None:
+        """Refuse values, once all were seen, that all vanish when squared, or the other side lacks.
+
+        `ranges` has the smallest and the largest of the files that were seen so far.
+        """
+        largest = max(-self._low, self._high)
+        if 0 < largest <= np.sqrt(np.finfo(dtype).tiny):
             raise StoreError(
-                f"{self._path} is damaged: its largest number is {self._largest}, whose square "
-                f"vanishes in {dtype}"
+                f"{self._path} is damaged: its largest number is {largest}, whose square vanishes "
+                f"in {dtype}"
             )
+        ranges[self._path] = here = self._low, self._high
+        for other, there in ranges.items():
+            if there != here:
+                raise StoreError(
+                    f"{self._path} is damaged, or {other} is: both hold the same values, got "
+                    f"{here[0]} to {here[1]}, and {there[0]} to {there[1]}"
+                )
 
 
 def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64]) -> None:

@@ -54,6 +54,7 @@ class StoredSide(Readable):
     manifest: Manifest
     budget: int
     _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
+    _ranges: dict[Path, tuple[float, float]] = field(default_factory=dict)  # of values, by file
     _summed: set[tuple[int, int]] = field(default_factory=set)  # blocks whose weights were added up
 
     @cached_property
@@ -106,7 +107,7 @@ class StoredSide(Readable):
                     yield first, block
         finally:
             self._spare.extend(rooms)
-        self._numbers["values"].finish(self.dtype)
+        self._numbers["values"].finish(self.dtype, self._ranges)
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
@@ -118,7 +119,7 @@ class StoredSide(Readable):
             weights = self._read("weights", first, count) if self.manifest.weighted else values[:0]
             for part in parts(count):
                 yield values[part], weights[part]
-        self._numbers["values"].finish(self.dtype)
+        self._numbers["values"].finish(self.dtype, self._ranges)
 
     def read(self, first: int, last: int) -> Side:
         """Read the groups from `first` to `last` − 1 into arrays of their own."""
@@ -279,9 +280,10 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     What is checked without a pass over the entries: the manifest, that each file is there and
     has its size, and all that is read at once, which are the pointers to the groups, their
     summed weights and the labels. A fit checks each block that it reads: indices whenever
-    they are read, so that no damage leads it out of bounds, and that values are finite,
-    weights positive and their sums right when they are read first; it raises the same
-    error. A value that was changed to another one only `fastemf.store.verify` finds.
+    they are read, so that no damage leads it out of bounds, and that values are finite and
+    have one range by row and by column, weights positive and their sums right, when they
+    are read first; it raises the same error. A value that was changed to another one within
+    the range only `fastemf.store.verify` finds.
 
     Examples
     --------
@@ -299,7 +301,8 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     budget = check_integer(budget, "budget", minimum=1)
     manifest = Manifest.read(folder)
     rooms: list[Room] = []
-    sides = [StoredSide(folder, axis, manifest, budget, rooms) for axis in (0, 1)]
+    ranges: dict[Path, tuple[float, float]] = {}
+    sides = [StoredSide(folder, axis, manifest, budget, rooms, ranges) for axis in (0, 1)]
     by_row, by_col = (float(side.mass.sum()) for side in sides)  # reading checks them
     if not math.isclose(by_row, by_col, rel_tol=1e-6):
         names = " or ".join(str(folder / array_name(axis, "mass")) for axis in (0, 1))

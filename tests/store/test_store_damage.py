@@ -253,6 +253,8 @@ def put(at, value):
         ("cols.values.npy", put(5, 1e200), ("verify", "read_block", "complete")),
         ("rows.values.npy", put(slice(None), 1e-300), ("verify", "complete")),
         ("cols.values.npy", put(slice(None), -1e-300), ("verify", "complete")),
+        ("rows.values.npy", put(5, 1e150), ("verify", "complete")),
+        ("cols.values.npy", put(5, -1e150), ("verify", "complete")),
         ("rows.weights.npy", put(5, 0.0), ("verify", "read_block", "complete")),
         ("cols.weights.npy", put(5, np.inf), ("verify", "read_block", "complete")),
     ],
