@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from fastemf.store.building import build
 from fastemf.store.manifest import StoreError
-from fastemf.store.reading import Store, read_block, verify
+from fastemf.store.reading import Store, read_block
 from fastemf.store.reading import open_store as open
+from fastemf.store.verification import verify
 
 __all__ = ["Store", "StoreError", "build", "open", "read_block", "verify"]

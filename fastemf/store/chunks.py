@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from fastemf.inputs.value_check import check_weights
 from fastemf.support.validation import check_dtype
 
 __all__ = ["Chunk", "Chunks", "TableColumns", "read_chunks"]
+
+LONGEST = 300  # characters of Arrow's words in a message: they may quote a whole field
 
 
 class Chunk(NamedTuple):
@@ -175,11 +178,14 @@ def _table_chunk(
     check_names(wanted, table.schema.names, name)
     here = Chunk(name, first, None, None, None)
     columns = {field: table.column(column) for field, column in names.fields()}
-    values, *weights = (
-        numbers(columns[field], getattr(names, field), here.place)
-        for field in ("values", "weights")
-        if field in columns
-    )
+    try:
+        values, *weights = (
+            numbers(columns[field], getattr(names, field), here.place)
+            for field in ("values", "weights")
+            if field in columns
+        )
+    except TypeError as error:
+        raise TypeError(f"{error} ({name})") from None
     rows, cols = columns["rows"], columns["cols"]
     found = here._replace(
         rows=rows, cols=cols, values=values, weights=weights[0] if weights else None
@@ -244,15 +250,25 @@ def _from_files(paths: list[Path], names: TableColumns, length: int) -> Chunks:
     return Chunks(_read_parquet(paths, names, wanted, length), size, value_dtype)
 
 
-def _parquet_file(path: Path) -> Any:
+@contextmanager
+def _reading(place: str) -> Iterator[None]:
+    """Turn what Arrow raises while it reads a file into one line that begins with the place."""
     pa = arrow()
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        text = " ".join(str(error).split())[:LONGEST]
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        raise ValueError(f"{place}: {shown}") from None
+
+
+def _parquet_file(path: Path) -> Any:
+    arrow()
     from pyarrow import parquet
 
-    try:
+    with _reading(f"{path}: cannot be read as Parquet"):
         # Buffering ahead holds whole row groups more; so does a data set's scanner.
         return parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: cannot be read as Parquet: {error}") from None
 
 
 def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[Any]]:
@@ -260,7 +276,7 @@ def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[
     size = 0
     first: Any = None
     for path in paths:
-        with _parquet_file(path) as file:
+        with _reading(f"{path}: cannot be read as Parquet"), _parquet_file(path) as file:
             schema = file.schema_arrow
             check_names(wanted, schema.names, str(path))
             types = [schema.field(name).type for name in wanted]
@@ -279,21 +295,28 @@ def _check_parquet(paths: list[Path], wanted: list[str]) -> tuple[int, np.dtype[
 def _read_parquet(
     paths: list[Path], names: TableColumns, wanted: list[str], length: int
 ) -> Iterator[Chunk]:
-    pa = arrow()
     for path in paths:
         with _parquet_file(path) as file:
+            total = 0
             for group in range(file.num_row_groups):
                 name, done = f"{path}, row group {group}", 0
-                batches = file.iter_batches(length, row_groups=[group], columns=wanted)
+                with _reading(f"{name}: cannot be read"):
+                    batches = file.iter_batches(length, row_groups=[group], columns=wanted)
                 while True:
-                    try:
+                    with _reading(f"{name}: cannot be read"):
                         batch = next(batches, None)
-                    except (pa.ArrowException, OSError) as error:
-                        raise ValueError(f"{name}: cannot be read: {error}") from None
-                    if batch is None:
-                        break
-                    yield _table_chunk(name, batch, names, done)
+                        if batch is None:
+                            break
+                        batch.validate(full=True)  # text may be no Unicode
+                        chunk = _table_chunk(name, batch, names, done)
+                    yield chunk
                     done += len(batch)
+                total += done
+            if total != file.metadata.num_rows:
+                raise ValueError(
+                    f"{path}: cannot be read as Parquet: it has {total} entries, and says "
+                    f"{file.metadata.num_rows}"
+                )
 
 
 def _read_csv(
@@ -309,18 +332,19 @@ def _read_csv(
     for path in paths:
         parse = parsing(DELIMITERS[_text_suffix(path)])
         done = 0
-        try:
-            with csv.open_csv(
-                path, read_options=options, parse_options=parse, convert_options=convert
-            ) as reader:
-                while True:
-                    try:
-                        batch = reader.read_next_batch()
-                    except StopIteration:
+        with _reading(f"{path}: cannot be read as CSV"):
+            try:
+                reader = csv.open_csv(
+                    path, read_options=options, parse_options=parse, convert_options=convert
+                )
+            except pa.ArrowKeyError as error:
+                raise ValueError(f"{path}: {error.args[0]}") from None
+        with reader:
+            while True:
+                with _reading(f"{path}: cannot be read as CSV after entry {done}"):
+                    batch = next(reader, None)
+                    if batch is None:
                         break
-                    yield _table_chunk(str(path), batch, names, done, is_text=True)
-                    done += len(batch)
-        except pa.ArrowKeyError as error:
-            raise ValueError(f"{path}: {error.args[0]}") from None
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"{path}: cannot be read as CSV after entry {done}: {error}") from None
+                    chunk = _table_chunk(str(path), batch, names, done, is_text=True)
+                yield chunk
+                done += len(batch)

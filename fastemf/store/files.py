@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ArrayFile", "checksum", "header", "read_into", "sync_folder"]
+__all__ = ["ArrayFile", "checksum", "header", "open_regular", "read_into", "sync_folder"]
 
 PIECE = 1 << 20  # bytes that are read and summed at once
 
@@ -100,10 +102,19 @@ def read_into(file: io.RawIOBase, array: NDArray[Any]) -> bool:
     return True
 
 
+def open_regular(path: Path) -> io.FileIO:
+    """Open a file to read, unbuffered; refuse a folder, a pipe and whatever else is no file."""
+    file = io.FileIO(path, "rb", opener=_open_at_once)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "Not a regular file", os.fspath(path))
+    return file
+
+
 def checksum(path: Path) -> int:
     """Return the CRC-32 of a whole file."""
     total = 0
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         while piece := file.read(PIECE):
             total = zlib.crc32(piece, total)
     return total
@@ -117,6 +128,11 @@ def sync_folder(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _bytes(array: NDArray[Any], dtype: np.dtype[Any]) -> memoryview:

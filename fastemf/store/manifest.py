@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import reprlib
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,20 +16,44 @@ from typing import Any
 import numpy as np
 
 from fastemf.inputs.entries import index_dtype
-from fastemf.store.files import header
+from fastemf.store.files import header, open_regular
 
-__all__ = ["LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "StoreError", "StoredArray"]
+__all__ = [
+    "FILE_NAMES", "LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "StoreError", "StoredArray",
+    "array_name", "reading",
+]  # fmt: skip
 
 VERSION = 1
 FORMAT = "fastemf store"
 MANIFEST = "manifest.json"
+LONGEST = 1 << 24  # bytes of a manifest, which has a few lines for each of a dozen files
 SIDES = ("rows", "cols")
 DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i4", "i8", "u8", "u1"))
 LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.inputs.label_arrays`
+PARTS = ("indptr", "indices", "values", "weights", "mass", *LABEL_PARTS)
 
 
 class StoreError(ValueError):
     """A folder that is not a store, not a whole one, or not one this version can read."""
+
+
+def array_name(axis: int, part: str) -> str:
+    """Return the name of the file of a part of the rows (axis 0) or the columns (axis 1)."""
+    return f"{SIDES[axis]}.{part}.npy"
+
+
+FILE_NAMES = frozenset({MANIFEST, *(array_name(axis, part) for axis in (0, 1) for part in PARTS)})
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn what the system says while a file of a store is read into an error that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise StoreError(f"{path} is missing: the store is incomplete") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 @dataclass(frozen=True)
@@ -66,35 +95,30 @@ class Manifest:
         """Return the type and length that each file must have."""
         found: dict[str, tuple[np.dtype[Any], int]] = {}
         value = np.dtype(self.dtype)
-        for side, n in zip(SIDES, self.shape, strict=True):
-            found[f"{side}.indptr.npy"] = np.dtype(np.int64), n + 1
-            found[f"{side}.indices.npy"] = self.index_dtype, self.size
-            found[f"{side}.values.npy"] = value, self.size
+        for axis, n in enumerate(self.shape):
+            found[array_name(axis, "indptr")] = np.dtype(np.int64), n + 1
+            found[array_name(axis, "indices")] = self.index_dtype, self.size
+            found[array_name(axis, "values")] = value, self.size
             if self.weighted:
-                found[f"{side}.weights.npy"] = value, self.size
-                found[f"{side}.mass.npy"] = np.dtype(np.float64), n
+                found[array_name(axis, "weights")] = value, self.size
+                found[array_name(axis, "mass")] = np.dtype(np.float64), n
             if self.labels:
                 for part in LABEL_PARTS:  # as long as they are: read with a check of their own
-                    name = f"{side}.{part}.npy"
+                    name = array_name(axis, part)
                     stored = self.files.get(name, StoredArray("|u1", 0, 0))
                     found[name] = np.dtype(stored.dtype), stored.length
         return found
 
     def text(self) -> str:
         """Return the manifest as it is written."""
-        return json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1)
+        fields = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return json.dumps(fields | {"crc32": _checksum(fields)}, indent=1)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read and check the manifest, and that every file is there and as long as it says."""
         path = folder / MANIFEST
-        if not folder.exists():
-            raise FileNotFoundError(f"{folder}: there is no such folder")
-        if not path.is_file():
-            raise StoreError(
-                f"{folder} is not a store: it has no {MANIFEST}; build one with fastemf.store.build"
-            )
-        fields = _parsed(path)
+        fields = _parsed(path, _content(folder))
         if fields.get("format") != FORMAT:
             raise StoreError(
                 f"{path} is damaged, or of another program: its format is not {FORMAT!r}"
@@ -102,12 +126,14 @@ class Manifest:
         version = fields.get("version")
         if type(version) is not int or version != VERSION:
             raise StoreError(
-                f"{path}: store version {version!r}, while this fastemf reads {VERSION}; "
-                "build the store again, or use the fastemf that wrote it"
+                f"{path}: store version {reprlib.repr(version)}, while this fastemf reads "
+                f"{VERSION}; build the store again, or use the fastemf that wrote it"
             )
         for name, (is_right, rule) in RULES.items():
             if not is_right(fields.get(name)):
                 raise StoreError(f"{path} is damaged: {name} must be {rule}")
+        if odd := sorted(fields.keys() - RULES.keys() - {"format", "version"}):
+            raise StoreError(f"{path} is damaged: {reprlib.repr(odd[0])} does not belong")
         manifest = cls(
             shape=(fields["shape"][0], fields["shape"][1]),
             size=fields["size"],
@@ -117,13 +143,16 @@ class Manifest:
             files={name: StoredArray(**stored) for name, stored in fields["files"].items()},
         )
         manifest._check_files(folder)
+        if fields.pop("crc32") != _checksum(fields):
+            raise StoreError(f"{path} is damaged: its checksum is not that of its content")
         return manifest
 
     def _check_files(self, folder: Path) -> None:
         expected = self.expected()
         if expected.keys() != self.files.keys():
-            odd = sorted(expected.keys() ^ self.files.keys())
-            raise StoreError(f"{folder / MANIFEST} is damaged: {', '.join(odd)} does not belong")
+            odd = sorted(expected.keys() ^ self.files.keys())[: len(FILE_NAMES)]
+            names = (name if name in FILE_NAMES else reprlib.repr(name) for name in odd)
+            raise StoreError(f"{folder / MANIFEST} is damaged: {', '.join(names)} does not belong")
         for name, stored in self.files.items():
             dtype, length = expected[name]
             if stored.dtype != dtype.str or stored.length != length:
@@ -131,43 +160,81 @@ class Manifest:
                     f"{folder / MANIFEST} is damaged: {name} must be {length} x {dtype.str}, got "
                     f"{stored.length} x {stored.dtype}"
                 )
-            try:
-                actual = (folder / name).stat().st_size
-            except FileNotFoundError:
-                raise StoreError(f"{folder / name} is missing: the store is incomplete") from None
-            if actual != stored.bytes:
+            with reading(folder / name):
+                actual = (folder / name).stat()
+            if not stat.S_ISREG(actual.st_mode):
+                raise StoreError(f"{folder / name} cannot be read: it is not a regular file")
+            if actual.st_size != stored.bytes:
                 raise StoreError(
-                    f"{folder / name} has {actual} bytes instead of {stored.bytes}: it is "
+                    f"{folder / name} has {actual.st_size} bytes instead of {stored.bytes}: it is "
                     "truncated or was changed"
                 )
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _content(folder: Path) -> bytes:
+    path = folder / MANIFEST
     try:
-        fields = json.loads(path.read_bytes())
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # no Unicode, no JSON, a number too long, too deep
+        os.stat(folder)
+    except (FileNotFoundError, ValueError):  # ValueError: no path at all
+        raise FileNotFoundError(f"{folder}: there is no such folder") from None
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error.strerror}") from None
+    with reading(path):
+        try:
+            with open_regular(path) as file:
+                size = os.fstat(file.fileno()).st_size
+                content = file.readall() if size <= LONGEST else b""
+        except (FileNotFoundError, NotADirectoryError):
+            raise StoreError(
+                f"{folder} is not a store: it has no {MANIFEST}; build one with fastemf.store.build"
+            ) from None
+    if size > LONGEST:
+        raise StoreError(f"{path} is damaged, or of another program: it has {size} bytes")
+    return content
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(content)
+    except (ValueError, RecursionError) as error:  # no Unicode, no JSON, too long a number, depth
         raise StoreError(f"{path} is damaged, or of another program ({error})") from None
     if not isinstance(fields, dict):
         raise StoreError(f"{path} is damaged, or of another program: it is no JSON object")
     return fields
 
 
+def _checksum(fields: dict[str, Any]) -> int:
+    """Return the CRC-32 of the manifest's content, whatever its layout."""
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
+
+
 def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= np.iinfo(np.int64).max
+    return type(value) is int and 0 <= value < np.iinfo(np.int64).max
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_count(value) and value > 0
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(_is_count, value))
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_positive, value))
 
 
 def _is_about_labels(value: Any) -> bool:
     """Tell whether it is what `fastemf.inputs.label_arrays` says of both sides, or nothing."""
     if not isinstance(value, list) or len(value) not in (0, 2):
         return False
-    return all(isinstance(about, dict) and {"kind", "name"} == set(about) for about in value)
+    return all(
+        isinstance(about, dict)
+        and {"kind", "name"} == set(about)
+        and all(isinstance(text, str) and _is_unicode(text) for text in about.values())
+        for about in value
+    )
+
+
+def _is_unicode(text: str) -> bool:
+    """Tell whether a text can be written: JSON may hold halves of characters."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _is_files(value: Any) -> bool:
@@ -183,10 +250,11 @@ def _is_files(value: Any) -> bool:
 
 # What the fields of a manifest must be.
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "shape": (_is_shape, "two counts"),
-    "size": (_is_count, "a count"),
+    "shape": (_is_shape, "two positive counts"),
+    "size": (_is_positive, "a positive count"),
     "dtype": (lambda value: value in ("float32", "float64"), "float32 or float64"),
     "weighted": (lambda value: type(value) is bool, "true or false"),
     "labels": (_is_about_labels, "a kind and a name for rows and for columns, or nothing"),
     "files": (_is_files, "a type, a length and a checksum for each file"),
+    "crc32": (_is_count, "a checksum"),
 }

@@ -5,6 +5,7 @@ Reading writes nothing: stores may be read-only, and have any number of readers.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +23,19 @@ from fastemf.inputs.entries import PART, parts
 from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.observations.source import Readable, Side, Source
+from fastemf.store.content import (
+    NumberCheck,
+    check_masses,
+    check_others,
+    check_pointers,
+    check_sums,
+)
 from fastemf.store.cuts import cuts_within
-from fastemf.store.files import checksum, read_into
-from fastemf.store.manifest import LABEL_PARTS, SIDES, Manifest, StoreError
+from fastemf.store.files import open_regular, read_into
+from fastemf.store.manifest import LABEL_PARTS, Manifest, StoreError, array_name, reading
 from fastemf.support.validation import check_integer
 
-__all__ = ["BUDGET", "Store", "StoredSide", "open_store", "read_block", "verify"]
+__all__ = ["BUDGET", "Store", "StoredSide", "open_store", "read_block"]
 
 BUDGET = 1 << 28
 # Two blocks are in memory, one being solved and one being read, and a third's worth of
@@ -46,11 +54,22 @@ class StoredSide(Readable):
     manifest: Manifest
     budget: int
     _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
+    _ranges: dict[Path, tuple[float, float]] = field(default_factory=dict)  # of values, by file
+    _summed: set[tuple[int, int]] = field(default_factory=set)  # blocks whose weights were added up
+
+    @cached_property
+    def _numbers(self) -> dict[str, NumberCheck]:
+        return {
+            part: NumberCheck(self._path(part), positive=part == "weights")
+            for part in ("values", "weights")
+        }
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
         """Position of the first entry of each group."""
-        return self._read("indptr", 0, self.manifest.shape[self.axis] + 1)
+        pointers = self._read("indptr", 0, self.manifest.shape[self.axis] + 1)
+        check_pointers(self._path("indptr"), pointers, self.size, begins=True, ends=True)
+        return pointers
 
     @cached_property
     def mass(self) -> NDArray[np.float64]:
@@ -88,6 +107,7 @@ class StoredSide(Readable):
                     yield first, block
         finally:
             self._spare.extend(rooms)
+        self._numbers["values"].finish(self.dtype, self._ranges)
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
@@ -99,26 +119,31 @@ class StoredSide(Readable):
             weights = self._read("weights", first, count) if self.manifest.weighted else values[:0]
             for part in parts(count):
                 yield values[part], weights[part]
+        self._numbers["values"].finish(self.dtype, self._ranges)
 
     def read(self, first: int, last: int) -> Side:
         """Read the groups from `first` to `last` − 1 into arrays of their own."""
+        n = self.manifest.shape[self.axis]
+        if not 0 <= first <= last <= n:
+            raise IndexError(f"first and last must rise within 0 to {n}, got {first} and {last}")
         pointers = self._read("indptr", first, last + 1 - first)
+        begins, ends = first == 0, last == n
+        check_pointers(self._path("indptr"), pointers, self.size, begins=begins, ends=ends)
         return self._block(first, pointers, self._room(int(pointers[-1] - pointers[0])))
 
     def labels(self) -> Labels | None:
         """Read the labels of the groups, if they have any."""
         if not self.manifest.labels:
             return None
-        files = [f"{SIDES[self.axis]}.{part}.npy" for part in LABEL_PARTS]
         content, offsets = (
-            self._read(part, 0, self.manifest.files[name].length)
-            for part, name in zip(LABEL_PARTS, files, strict=True)
+            self._read(part, 0, self.manifest.files[array_name(self.axis, part)].length)
+            for part in LABEL_PARTS
         )
         about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
         try:
             return from_arrays(about, content, offsets, n)
-        except ValueError as error:
-            raise StoreError(f"{self.folder / files[0]} is damaged: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise StoreError(f"{self._path(LABEL_PARTS[0])} is damaged: {error}") from None
 
     def cuts(self) -> NDArray[np.int64]:
         """Return the boundaries of the blocks: at most a share of the budget each, or one group."""
@@ -130,15 +155,14 @@ class StoredSide(Readable):
         at, count = int(pointers[0]), int(pointers[-1] - pointers[0])
         columns = {part: self._read(part, at, count, room[part][:count]) for part in room}
         weights = columns.get("weights", columns["values"][:0])
-        indices, n = columns["indices"], self.manifest.shape[1 - self.axis]
-        # A kernel that follows a wrong index reads foreign memory. Negative ones are large here.
-        if count and indices.view(f"u{indices.itemsize}").max() >= n:
-            name = self.folder / f"{SIDES[self.axis]}.indices.npy"
-            raise StoreError(f"{name} is damaged: an index is not below {n}")
-        return Side(
-            pointers - at, indices, columns["values"], weights,
+        block = Side(
+            pointers - at, columns["indices"], columns["values"], weights,
             self._mass(pointers, first),
         )  # fmt: skip
+        if weights.size and (first, count) not in self._summed:
+            check_sums(self._path("mass"), self._path("weights"), block)
+            self._summed.add((first, count))
+        return block
 
     def _room(self, length: int) -> Room:
         """Return memory for that many entries, that of an earlier pass if it is large enough."""
@@ -152,21 +176,35 @@ class StoredSide(Readable):
         return {part: np.empty(length, kind) for part, kind in kinds.items()}
 
     def _mass(self, pointers: NDArray[np.int64], first: int) -> NDArray[np.float64]:
+        counts = np.diff(pointers)
         if not self.manifest.weighted:
-            return np.diff(pointers).astype(np.float64)
-        return self._read("mass", first, pointers.size - 1)
+            return counts.astype(np.float64)
+        mass = self._read("mass", first, counts.size)
+        check_masses(self._path("mass"), mass, counts)
+        return mass
+
+    def _path(self, part: str) -> Path:
+        return self.folder / array_name(self.axis, part)
 
     def _read(
         self, part: str, first: int, count: int, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
-        name = f"{SIDES[self.axis]}.{part}.npy"
-        stored = self.manifest.files[name]
+        path = self._path(part)
+        stored = self.manifest.files[path.name]
         array = np.empty(count, stored.dtype) if out is None else out
-        with (self.folder / name).open("rb", buffering=0) as file:
+        with reading(path), open_regular(path) as file:
             file.seek(stored.data + first * array.itemsize)
             if not read_into(file, array):
-                raise StoreError(f"{self.folder / name} ended early: it is truncated")
+                raise StoreError(f"{path} ended early: it is truncated")
+        self._check(part, first, array)
         return array
+
+    def _check(self, part: str, first: int, array: NDArray[Any]) -> None:
+        """Check indices whenever they are read, and numbers when they are read the first time."""
+        if part == "indices":
+            check_others(self._path(part), array, self.manifest.shape[1 - self.axis])
+        elif part in self._numbers:
+            self._numbers[part].see(first, array)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -233,10 +271,19 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     Raises
     ------
     fastemf.store.StoreError
-        A `ValueError`: it is no store, of another version, or a file is missing or has
-        another size. `fastemf.store.verify` checks that the content is right.
+        A `ValueError` that names the file: it is no store, of another version, or damaged.
     FileNotFoundError
         There is no such folder.
+
+    Notes
+    -----
+    What is checked without a pass over the entries: the manifest, that each file is there and
+    has its size, and all that is read at once, which are the pointers to the groups, their
+    summed weights and the labels. A fit checks each block that it reads: indices whenever
+    they are read, so that no damage leads it out of bounds, and that values are finite and
+    have one range by row and by column, weights positive and their sums right, when they
+    are read first; it raises the same error. A value that was changed to another one within
+    the range only `fastemf.store.verify` finds.
 
     Examples
     --------
@@ -254,13 +301,14 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     budget = check_integer(budget, "budget", minimum=1)
     manifest = Manifest.read(folder)
     rooms: list[Room] = []
-    sides = [StoredSide(folder, axis, manifest, budget, rooms) for axis in (0, 1)]
-    for side in sides:
-        pointers = side.indptr
-        right = pointers[0] == 0 and pointers[-1] == side.size and (np.diff(pointers) >= 0).all()
-        if not right:
-            name = folder / f"{SIDES[side.axis]}.indptr.npy"
-            raise StoreError(f"{name} is damaged: it must rise from 0 to {side.size}")
+    ranges: dict[Path, tuple[float, float]] = {}
+    sides = [StoredSide(folder, axis, manifest, budget, rooms, ranges) for axis in (0, 1)]
+    by_row, by_col = (float(side.mass.sum()) for side in sides)  # reading checks them
+    if not math.isclose(by_row, by_col, rel_tol=1e-6):
+        names = " or ".join(str(folder / array_name(axis, "mass")) for axis in (0, 1))
+        raise StoreError(
+            f"{names} is damaged: both must add up to the same, got {by_row}, {by_col}"
+        )
     labels = [side.labels() for side in sides]
     return Store(folder, manifest.shape, sides[0], sides[1], budget, labels[0], labels[1])
 
@@ -280,25 +328,6 @@ def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -
     [2.0, 4.0]
     """
     folder = Path(os.path.abspath(path))
+    if axis not in (0, 1):
+        raise ValueError(f"axis must be 0 or 1, got {axis!r}")
     return StoredSide(folder, axis, Manifest.read(folder), BUDGET).read(first, last)
-
-
-def verify(path: str | os.PathLike[str]) -> None:
-    """Read a store from end to end and compare it with its checksums.
-
-    Raises
-    ------
-    fastemf.store.StoreError
-        As for `open`, or a file's content has changed; the file is named.
-
-    Examples
-    --------
-    >>> import os, tempfile, fastemf
-    >>> path = os.path.join(tempfile.mkdtemp(), "log")
-    >>> _ = fastemf.store.build(([0, 1, 1], [0, 2, 0], [1.5, 2.0, 4.0]), path)
-    >>> fastemf.store.verify(path)
-    """
-    folder = Path(os.path.abspath(path))
-    for name, stored in Manifest.read(folder).files.items():
-        if checksum(folder / name) != stored.crc32:
-            raise StoreError(f"{folder / name} is damaged: its checksum is not the manifest's")

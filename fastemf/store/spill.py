@@ -128,7 +128,10 @@ class Spill:
         name = ("rows", "cols")[axis]
         if chunk.labels is not None:
             what = f"column {chunk.labels[axis]!r}"
-            codes = self._labels[axis].positions(given, what, chunk.place)
+            try:
+                codes = self._labels[axis].positions(given, what, chunk.place)
+            except TypeError as error:
+                raise TypeError(f"{error} ({chunk.name})") from None
             return codes.astype(self.index_dtype)
         size = None if self._shape is None else self._shape[axis]
         try:

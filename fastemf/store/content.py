@@ -1,0 +1,103 @@
+"""Checks of what is read from a store's files: a damaged one is named, and no kernel follows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.observations.source import Side
+from fastemf.store.manifest import StoreError
+
+__all__ = ["NumberCheck", "check_masses", "check_others", "check_pointers", "check_sums"]
+
+
+def check_pointers(
+    path: Path, pointers: NDArray[np.int64], size: int, *, begins: bool, ends: bool
+) -> None:
+    """Refuse pointers that do not rise from 0 to `size`, as far as these begin and end there."""
+    right = bool((pointers[1:] >= pointers[:-1]).all())  # a difference could overflow
+    right = right and pointers[0] >= 0 and pointers[-1] <= size
+    right = right and not (begins and pointers[0]) and not (ends and pointers[-1] < size)
+    if not right:
+        raise StoreError(f"{path} is damaged: it must rise from 0 to {size}")
+
+
+def check_others(path: Path, indices: NDArray[Any], n: int) -> None:
+    """Refuse indices on the other side that a kernel would follow to foreign memory."""
+    # Negative ones are large here.
+    if indices.size and indices.view(f"u{indices.itemsize}").max() >= n:
+        raise StoreError(f"{path} is damaged: an index is not below {n}")
+
+
+class NumberCheck:
+    """Check that a file holds values, or positive weights, as stores are built with.
+
+    A range is looked at when it is read the first time: a fit reads it many times.
+    """
+
+    def __init__(self, path: Path, *, positive: bool) -> None:
+        self._path = path
+        self._positive = positive
+        self._seen: set[tuple[int, int]] = set()
+        self._low, self._high = np.inf, -np.inf
+
+    def see(self, first: int, numbers: NDArray[Any]) -> None:
+        """Take in the numbers from `first` on; refuse what is not finite or too large."""
+        here = (first, numbers.size)
+        if here in self._seen or numbers.size == 0:
+            return
+        low, high, limit = numbers.min(), numbers.max(), np.finfo(numbers.dtype).max
+        # NaN fails every comparison. The squares of values must not overflow.
+        if self._positive:
+            right, rule = low > 0 and high <= limit, "positive and finite"
+        else:
+            limit = np.sqrt(limit)
+            right, rule = low > -limit and high < limit, f"below {limit:.3g} in size"
+        if not right:
+            raise StoreError(
+                f"{self._path} is damaged: its numbers must be {rule}, got {low} to {high}"
+            )
+        self._seen.add(here)
+        self._low, self._high = min(self._low, float(low)), max(self._high, float(high))
+
+    def finish(self, dtype: np.dtype[Any], ranges: dict[Path, tuple[float, float]]) -> None:
+        """Refuse values, once all were seen, that all vanish when squared, or the other side lacks.
+
+        `ranges` has the smallest and the largest of the files that were seen so far.
+        """
+        largest = max(-self._low, self._high)
+        if 0 < largest <= np.sqrt(np.finfo(dtype).tiny):
+            raise StoreError(
+                f"{self._path} is damaged: its largest number is {largest}, whose square vanishes "
+                f"in {dtype}"
+            )
+        ranges[self._path] = here = self._low, self._high
+        for other, there in ranges.items():
+            if there != here:
+                raise StoreError(
+                    f"{self._path} is damaged, or {other} is: both hold the same values, got "
+                    f"{here[0]} to {here[1]}, and {there[0]} to {there[1]}"
+                )
+
+
+def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+    """Refuse summed weights that are not finite, or positive exactly where there are entries."""
+    right = np.isfinite(mass) & np.where(counts > 0, mass > 0, mass == 0)
+    if not right.all():
+        raise StoreError(
+            f"{path} is damaged: a summed weight must be positive where there are entries, else 0"
+        )
+
+
+def check_sums(path: Path, weights: Path, block: Side) -> None:
+    """Refuse summed weights that are not those of the weights, but for rounding of long sums."""
+    sums = np.zeros(block.mass.size)
+    filled = np.flatnonzero(np.diff(block.indptr))
+    sums[filled] = np.add.reduceat(block.weights, block.indptr[filled], dtype=np.float64)
+    if not np.allclose(sums, block.mass, rtol=1e-6, atol=0):
+        raise StoreError(
+            f"{path} is damaged, or {weights} is: it must hold the summed weights of each group"
+        )

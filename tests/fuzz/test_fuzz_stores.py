@@ -1,0 +1,353 @@
+"""Stores, and the files they are built from, damaged at random: refused by name, or read.
+
+Cases follow from a seed, which is printed, and run in a process of their own, so that a crash is a
+failed test. ``FASTEMF_FUZZ=20000 pytest -s -m slow tests/fuzz/test_fuzz_stores.py`` sets how many
+mutations the long run does, and damaged sources in proportion.
+"""
+
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import warnings
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastemf
+from fastemf import store
+from fastemf.store import manifest as manifests
+from fastemf.store.files import checksum
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX")
+ROOT = Path(__file__).parents[2]
+MANY = int(os.environ.get("FASTEMF_FUZZ", "4000"))
+
+
+def run(file, what, seed, count, seconds):
+    """Run cases in another process, which must end by itself and well."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", file, what, str(seed), str(count)],
+        cwd=ROOT, timeout=seconds, capture_output=True, text=True, errors="replace",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    told = f"{what}: seed {seed}, {count} cases\n{ended.stdout[-2000:]}\n{ended.stderr[-3000:]}"
+    print(told)
+    assert ended.returncode == 0, told
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize(("what", "count"), [("mutations", 200), ("sources", 100)])
+def test_damage_a_little(what, count):
+    run(__file__, what, 0, count, 600)
+
+
+@pytest.mark.slow
+@pytest.mark.subprocess
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(("what", "count"), [("mutations", MANY), ("sources", MANY // 4)])
+def test_damage_at_length(what, count):
+    run(__file__, what, 1, count, None)
+
+
+# --- stores to damage --------------------------------------------------------------------------
+
+M, N, SIZE = 8, 6, 50
+
+
+def entries(rng, dtype=np.float64):
+    rows, cols = rng.integers(0, M, SIZE), rng.integers(0, N, SIZE)
+    rows[:M], cols[:N] = np.arange(M), np.arange(N)
+    return rows, cols, (rng.chisquare(3, SIZE) + 0.5).astype(dtype)
+
+
+def build_all(folder):
+    """Stores of every kind: positions and labels of every type, both types of values, weights."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(0)
+    paths = [folder / name for name in ("plain", "single", "labels", "dates")]
+    store.build(entries(rng), paths[0])
+    store.build(entries(rng, np.float32), paths[1], weights=rng.uniform(0.5, 2, SIZE))
+    rows, cols, values = entries(rng)
+    names = {"rows": "r", "cols": "c", "values": "b"}
+    table = {"r": [f"é{i}" for i in rows], "c": cols * 10, "b": values}
+    store.build(pa.table(table | {"v": values}), paths[2], weights="v", **names)
+    days = (np.datetime64("2026-11-17") + rows).astype("M8[ms]")
+    store.build(
+        pa.table(table | {"r": days, "c": cols.astype(np.uint64) + 2**63}), paths[3], **names
+    )
+    return paths
+
+
+def fitted(path):
+    """What a fit gives that reads block by block, and the labels."""
+    fit = fastemf.complete(
+        store.open(path, budget=200), 0.3, 2, intercepts=True, reg=0.1, max_iter=3, n_jobs=1
+    )
+    return fit.X, fit.Y, fit.row_intercepts, fit.col_intercepts, fit.row_labels, fit.col_labels
+
+
+# --- mutations -----------------------------------------------------------------------------------
+
+TEXTS = ["", "f8", "int64", "uint64", "str", "datetime64[ns]", "float32", "float64", "\n",
+         "\ud800", "<f4", "<f8", "<i8", "<u8", "|u1", "|O", "../x", "rows.mass.npy",
+         "x" * 5000]  # fmt: skip
+NUMBERS = [0, 1, -1, 2, M, N, SIZE, M + 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**63), 10**300, 0.5,
+           float("nan"), float("inf"), -0.0, 1e308]  # fmt: skip
+OTHERS = [None, True, False, [], {}, [[]], [1, 2], {"kind": "str", "name": "r"}]
+GARBAGE = [b"", b"\0", b"{", b"[" * 100_000, b'{"a":' * 30_000, b"9" * 9000, b"\xff\xfe{\0",
+           b"null", b'"\xed\xa0\x80"', b"1e999", b"NaN"]  # fmt: skip
+EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**62, -(2**63), np.nan, np.inf, -np.inf, 1e300, 1e150,
+            -1e-300, 1e-40, M, N, SIZE]  # fmt: skip
+
+
+def places(tree, here=()):
+    """Every place in a JSON value."""
+    yield here
+    if isinstance(tree, (dict, list)):
+        for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from places(part, (*here, key))
+
+
+def edit_manifest(folder, rng):
+    path = folder / "manifest.json"
+    if rng.random() < 0.1:
+        path.write_bytes(rng.choice(GARBAGE))
+        return
+    fields = json.loads(path.read_text())
+    for _ in range(rng.choice([1, 1, 1, 2, 5])):
+        *way, last = rng.choice([place for place in places(fields) if place])
+        within = fields
+        for key in way:
+            within = within[key]
+        how = rng.random()
+        if how < 0.15:
+            del within[last]
+        elif how < 0.25 and isinstance(within, dict):
+            within[rng.choice(TEXTS)] = within.pop(last)
+        elif how < 0.35 and isinstance(within[last], int):
+            within[last] += rng.choice([-1, 1, 8])
+        else:
+            within[last] = rng.choice(rng.choice([TEXTS, NUMBERS, OTHERS]))
+        if not fields:
+            break
+    path.write_text(json.dumps(fields))
+
+
+def flip_bytes(folder, rng):
+    path = rng.choice(sorted(folder.iterdir()))
+    content = bytearray(path.read_bytes())
+    for _ in range(rng.choice([1, 1, 2, 8])):
+        content[rng.randrange(len(content))] ^= rng.choice(
+            [1, 2, 0x40, 0x80, rng.randrange(1, 256)]
+        )
+    path.write_bytes(content)
+
+
+def cut(folder, rng):
+    path = rng.choice(sorted(folder.iterdir()))
+    content = path.read_bytes()
+    more = rng.choice([b"\0", b"\0" * 8, content[-8:], content])
+    path.write_bytes(
+        content[: rng.randrange(len(content))] if rng.random() < 0.6 else content + more
+    )
+
+
+def swap(folder, rng):
+    one, other = rng.sample(sorted(folder.iterdir()), 2)
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1])
+    if rng.random() < 0.5:
+        other.write_bytes(contents[0])
+
+
+def replace(folder, rng):
+    path = rng.choice(sorted(folder.iterdir()))
+    aside = path.rename(folder.with_name("aside"))
+    how = rng.randrange(7)
+    if how == 0:
+        path.symlink_to(path)
+    elif how == 1:
+        path.symlink_to("nowhere")
+    elif how == 2:
+        path.symlink_to(aside)  # which is no damage
+    elif how == 3:
+        path.symlink_to(rng.choice(["/dev/zero", "/dev/null", "/dev/full", "/proc/self/mem"]))
+    elif how == 4:
+        os.mkfifo(path)
+    elif how == 5:
+        path.mkdir()
+
+
+def edit_arrays(folder, rng):
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        path = rng.choice(sorted(folder.glob("*.npy")))
+        array = np.load(path).copy()
+        if array.size == 0:
+            continue
+        head = path.read_bytes()[: -array.nbytes]
+        at = rng.randrange(array.size)
+        with np.errstate(all="ignore"):
+            how = rng.random()
+            if how < 0.6:
+                array[at] = np.array(rng.choice(EXTREMES)).astype(array.dtype)
+            elif how < 0.8:
+                array[[at, 0]] = array[[0, at]]
+            else:
+                array[at:] = array[at]
+        path.write_bytes(head + array.tobytes())
+
+
+MUTATIONS = [edit_manifest, flip_bytes, flip_bytes, cut, swap, replace, edit_arrays, edit_arrays]
+
+
+def sign(folder):
+    """Make all checksums right, where the manifest can still be read."""
+    if not (folder / "manifest.json").is_file():  # but a pipe, or a device without end
+        return
+    try:
+        fields = json.loads((folder / "manifest.json").read_text())
+        for name, stored in fields["files"].items():
+            stored["crc32"] = checksum(folder / name)
+        fields.pop("crc32", None)
+        fields["crc32"] = manifests._checksum(fields)
+        (folder / "manifest.json").write_text(json.dumps(fields))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        pass
+
+
+def mutate(folder, rng):
+    """Damage a store; return what was done, and whether the checksums hide it."""
+    chosen = [rng.choice(MUTATIONS) for _ in range(rng.choice([1, 1, 1, 2]))]
+    for mutation in chosen:
+        if all(path.is_file() and path.stat().st_size for path in folder.iterdir()):
+            with suppress(Exception):
+                mutation(folder, rng)  # a second one may find what the first left unreadable
+    hidden = rng.random() < 0.4
+    if hidden:
+        sign(folder)
+    return [mutation.__name__ for mutation in chosen] + ["signed"] * hidden, hidden
+
+
+def refusal(call, folder):
+    """Whether a store was refused, as is documented: one line that names its file."""
+    try:
+        call(folder)
+    except store.StoreError as error:
+        text = str(error)
+        assert str(folder) in text, text
+        assert "\n" not in text, text
+        text.encode()  # can be printed
+        return True
+    return False
+
+
+def same(one, other):
+    return all(
+        np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def mutations(seed, count):
+    """Damage stores; they are refused or, if `verify` did not look, fitted to finite numbers."""
+    ends = {"verify": 0, "open": 0, "fit": 0}
+    with tempfile.TemporaryDirectory() as base:
+        good = build_all(Path(base))
+        expected = {path: fitted(path) for path in good}
+        for number in range(count):
+            rng = random.Random(f"{seed}/{number}")
+            original = rng.choice(good)
+            folder = Path(shutil.copytree(original, Path(base, "case", "bad")))
+            done, hidden = mutate(folder, rng)
+            print(f"case {number}: {original.name}, {', '.join(done)}", flush=True)
+            in_doubt = refusal(store.verify, folder)
+            ends["verify"] += in_doubt
+            if not refusal(store.open, folder):
+                found = []
+                if refusal(lambda folder, found=found: found.extend(fitted(folder)), folder):
+                    ends["fit"] += 1
+                else:
+                    numbers = [part for part in found if isinstance(part, np.ndarray)]
+                    assert all(np.isfinite(part).all() for part in numbers)
+                    assert in_doubt or hidden or same(found, expected[original])
+            else:
+                ends["open"] += 1
+                assert in_doubt  # whatever `open` refuses
+            shutil.rmtree(folder.parent)
+    print(f"refused of {count}: {ends}")
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def source_files(folder):
+    """Files of one table: Parquet in several ways, CSV plain and compressed."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    rows, cols, values = entries(np.random.default_rng(0))
+    table = pa.table({"r": [f"é{i}" for i in rows], "c": cols, "b": values})
+    for name, how in {
+        "packed": {"compression": "snappy"},
+        "plain": {"compression": "none", "use_dictionary": False},
+        "groups": {"compression": "gzip", "row_group_size": 20},
+    }.items():
+        parquet.write_table(table, folder / f"{name}.parquet", **how)
+    csv.write_csv(table, folder / "log.csv")
+    with gzip.open(folder / "log.csv.gz", "wb") as file:
+        file.write((folder / "log.csv").read_bytes())
+    return sorted(folder.iterdir())
+
+
+def sources(seed, count):
+    """Build stores of damaged files: each is refused in one line that names it, or is read."""
+    refused = 0
+    with tempfile.TemporaryDirectory() as base:
+        (Path(base) / "good").mkdir()
+        good = source_files(Path(base) / "good")
+        for number in range(count):
+            rng = random.Random(f"{seed}/{number}")
+            folder = Path(base, "case")
+            folder.mkdir()
+            path = Path(shutil.copy(rng.choice(good), folder))
+            print(f"case {number}: {path.name}", flush=True)
+            content = bytearray(path.read_bytes())
+            for _ in range(rng.choice([1, 1, 2, 5])):
+                at = rng.randrange(len(content))
+                piece = rng.choice(
+                    [b"\0", b"\xff", b'"', b",", b"\n", b"\0" * 50, b"\xc3", b"x" * 9]
+                )
+                content[at : at + rng.choice([0, len(piece)])] = piece
+            path.write_bytes(content[: rng.randrange(1, len(content))] if at % 5 == 0 else content)
+            target = Path(base, "store")
+            try:
+                store.build(path, target, rows="r", cols="c", values="b", budget=20_000)
+            except (ValueError, TypeError, OSError) as error:
+                refused += 1
+                told = str(error)
+            else:
+                told = ""
+                store.verify(target)
+                shutil.rmtree(target)
+            if told:
+                assert str(path) in told, told
+                assert "\n" not in told, told
+            assert sorted(os.listdir(base)) == ["case", "good"]
+            shutil.rmtree(folder)
+    print(f"refused of {count}: {refused}")
+
+
+if __name__ == "__main__":
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))  # for memory that damage asks for
+    warnings.simplefilter("ignore")
+    {"mutations": mutations, "sources": sources}[sys.argv[1]](*map(int, sys.argv[2:]))
