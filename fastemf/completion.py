@@ -19,6 +19,7 @@ from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import NoiseRidge, RidgeSchedule
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import EarlierModel, starting_factors
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 
@@ -28,6 +29,8 @@ __all__ = ["complete", "fit"]
 # synthetic and real data, without and with intercepts.
 NOISE_FACTOR = 0.06
 NOISE_FACTOR_INTERCEPTS = 0.1
+
+FACTOR_COPIES = 3  # those at hand, those of the sweep before, and those being solved for
 
 
 def complete(
@@ -227,6 +230,11 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
     omega, k, intercepts, init = settings.omega, settings.k, settings.intercepts, settings.init
     n_threads = settings.n_threads
     check_rank(k, observations.shape)
+    check_memory(
+        FACTOR_COPIES * sum(observations.shape) * k * observations.dtype.itemsize,
+        f"a fit of rank {k} to {observations.shape[0]} rows and {observations.shape[1]} columns",
+        "lower k, or number rows and columns from 0 without gaps",
+    )
     _warn_of_gaps(observations, k, interpolates=settings.reg == 0)
     mu = observations.expectile(omega) if intercepts else None
     engine = CompletionEngine(

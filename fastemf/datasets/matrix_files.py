@@ -111,7 +111,7 @@ def read_npz(found: Found, keys: tuple[str, ...]) -> dict[str, NDArray[np.generi
     try:
         with found.open() as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever the bytes make NumPy, zipfile or zlib raise
         raise ValueError(f"{found.name}: expected an .npz file of arrays: {error}") from None
     missing = [key for key in keys if key not in arrays]
     if missing:
