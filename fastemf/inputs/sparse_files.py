@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import shortened
+from fastemf.inputs.market_files import read_market
 from fastemf.support.array_file import read_arrays
 
 __all__ = ["MATRICES", "read_matrix"]
@@ -26,7 +24,6 @@ PARTS = {
     "dia": ("offsets",),
 }
 DATA_DIMENSIONS = {"bsr": 3, "dia": 2}  # else 1
-ENTRY_BYTES = {"coordinate": 4, "array": 2}  # of the shortest entries: "1 1\n" and "1\n"
 
 
 def read_matrix(path: Path, extension: str) -> Any:
@@ -35,41 +32,9 @@ def read_matrix(path: Path, extension: str) -> Any:
     try:
         if extension == ".npz":
             return _from_arrays(read_arrays(path))
-        return _from_text(path, is_packed=extension == ".mtx.gz")
+        return read_market(path, is_packed=extension == ".mtx.gz")
     except Exception as error:  # whatever the bytes make scipy, zipfile or zlib raise
         raise ValueError(f"{path}: expected {kind}: {shortened(str(error))}") from None
-
-
-def _from_text(path: Path, *, is_packed: bool) -> Any:
-    import scipy.io
-
-    # In memory, not from an open file: scipy ends the process where it gives up in the middle of
-    # one. Nor does it open a name that is not UTF-8.
-    if is_packed:
-        content = gzip.decompress(path.read_bytes())
-    elif not _is_text(str(path)):
-        content = path.read_bytes()
-    else:
-        content = None
-    size = path.stat().st_size if content is None else len(content)
-
-    def source() -> Any:
-        return path if content is None else io.BytesIO(content)
-
-    rows, cols, entries, layout, _, symmetry = scipy.io.mminfo(source())
-    if layout == "array" and symmetry != "general":
-        entries //= 2
-    # Before memory is asked for: a number in the header is worth nothing by itself.
-    if entries * ENTRY_BYTES[layout] > size + ENTRY_BYTES[layout]:
-        raise ValueError(f"its header says {entries} entries, more than {size} bytes can hold")
-    matrix = scipy.io.mmread(source())
-    if tuple(matrix.shape) != (rows, cols):
-        raise ValueError(f"its header says {rows} x {cols}, got {matrix.shape}")
-    return matrix
-
-
-def _is_text(name: str) -> bool:
-    return not any("\udc80" <= letter <= "\udcff" for letter in name)
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Any:

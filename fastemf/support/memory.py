@@ -43,9 +43,5 @@ def available_memory() -> int | None:
 
 def readable_bytes(size: int) -> str:
     """Return a size as a person would say it."""
-    amount, unit = float(size), "bytes"
-    for unit in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
-        amount /= 1024
-        if amount < 1024:
-            break
-    return f"{amount:,.3g} {unit}" if amount < 1000 else f"{amount:,.0f} {unit}"
+    amount = size / (1 << 30)
+    return f"{amount:.3g} GiB" if amount < 1000 else f"{amount:,.0f} GiB"
