@@ -1,114 +1,163 @@
-"""Matrix Market files: looked through first, then read by scipy.
+"""Matrix Market files, read line by line as the format has them.
 
-scipy's reader trusts what it reads. Numbers beyond those that a line should have are ignored, and
-where a line has fewer the next one's are taken; after the last line that is foreign memory, and
-the process may end.
+scipy's reader is not used, because it trusts what it reads: it ignores numbers that a line should
+not have, takes those of the next line where one has too few, and after the last line reads
+foreign memory, which may end the process.
 """
 
 from __future__ import annotations
 
 import gzip
-import shutil
-import tempfile
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["read_market"]
 
-CHUNK = 1 << 22  # bytes looked through at once
-LONGEST_LINE = 1 << 16  # of the header, in bytes
+CHUNK = 1 << 22  # bytes parsed at once
+LONGEST_LINE = 1 << 16
 
-# What a byte may be in the lines of numbers.
-FOREIGN, BLANK, END, PART = range(4)
-CLASSES = np.full(256, FOREIGN, np.uint8)
-CLASSES[list(b" \t\r")] = BLANK
-CLASSES[list(b"\n")] = END
-CLASSES[list(b"0123456789+-.eEnNaAiIfFtTyY")] = PART
+# What a byte is in the lines of numbers: part of one (of nan and infinity too), between two, the
+# end of a line, or foreign.
+PART, BLANK, END, FOREIGN = b"x \n!"
+CLASSES = bytearray([FOREIGN] * 256)
+for letters, kind in ((b"0123456789+-.eEnNaAiIfFtTyY", PART), (b" \t\r", BLANK), (b"\n", END)):
+    for letter in letters:
+        CLASSES[letter] = kind
+
+BANNER = "%%MatrixMarket matrix, coordinate or array, real, integer or pattern, general, symmetric"
+LAYOUTS = ("coordinate", "array")
+FIELDS = ("real", "double", "integer", "pattern")
+SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 
 class _Header(NamedTuple):
-    body: int  # where the lines of numbers begin, in bytes
-    lines: int  # how many there are
-    width: int  # numbers in each
+    layout: str
+    field: str
+    symmetry: str
+    shape: tuple[int, int]
+    entries: int  # lines of numbers
+
+    @property
+    def width(self) -> int:
+        """Numbers in each line."""
+        if self.layout == "array":
+            return 1
+        return 2 if self.field == "pattern" else 3
 
 
 def read_market(path: Path, *, is_packed: bool) -> Any:
-    """Read a matrix: a sparse one, or a dense one from a file in the array format."""
-    import scipy.io
-
-    with _plain(path, is_packed=is_packed) as plain:
-        header = _header(plain, scipy.io.mminfo(plain))
-        _check_lines(plain, header)
-        return scipy.io.mmread(plain)
-
-
-@contextmanager
-def _plain(path: Path, *, is_packed: bool) -> Iterator[Path]:
-    """Give a file that is not packed, and whose name is UTF-8, which scipy insists on."""
-    if not is_packed and not any("\udc80" <= letter <= "\udcff" for letter in str(path)):
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="fastemf-") as folder:
-        copy = Path(folder) / "matrix.mtx"
-        opened: Any = gzip.open if is_packed else open
-        with opened(path, "rb") as file, copy.open("wb") as plain:
-            shutil.copyfileobj(file, plain, 1 << 20)
-        yield copy
+    """Read a sparse matrix, or a dense one from a file in the array format."""
+    opened: Any = gzip.open if is_packed else open
+    with opened(path, "rb") as file:
+        header = _read_header(file)
+        parts = list(_read_numbers(file, header.width))
+    lines = np.concatenate([np.empty((0, header.width)), *parts])
+    if len(lines) != header.entries:
+        raise ValueError(f"its header says {header.entries} lines of numbers, got {len(lines)}")
+    return _dense(header, lines[:, 0]) if header.layout == "array" else _sparse(header, lines)
 
 
-def _header(path: Path, info: tuple[Any, ...]) -> _Header:
-    rows, _, entries, layout, field, symmetry = info
+# --- lines ---------------------------------------------------------------------------------
+
+
+def _read_header(file: IO[bytes]) -> _Header:
+    words = file.readline(LONGEST_LINE).decode("ascii", "replace").lower().split()
+    if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
+        raise ValueError(f"its first line must be {BANNER} or skew-symmetric")
+    layout, field, symmetry = words[2:]
+    known = layout in LAYOUTS and field in FIELDS and symmetry in SYMMETRIES
+    if not known or (layout == "array" and field == "pattern"):
+        raise ValueError(f"its first line must be {BANNER} or skew-symmetric, got {words[2:]}")
+    line = b"%"
+    while line.startswith(b"%") or line.isspace():
+        line = file.readline(LONGEST_LINE)
+    sizes = line.split()
+    if len(sizes) != (2 if layout == "array" else 3) or not all(map(bytes.isdigit, sizes)):
+        raise ValueError(f"expected a line with its size, got {line[:60]!r}")
+    rows, cols, *entries = (int(size) for size in sizes)
+    if symmetry != "general" and rows != cols:
+        raise ValueError(f"a {symmetry} matrix must be square, got {rows} x {cols}")
     if layout == "array":
-        if symmetry != "general":  # one triangle, without the diagonal where that is zero
-            entries = rows * (rows - 1 if symmetry == "skew-symmetric" else rows + 1) // 2
-        width = 1
-    else:
-        width = 2 if field == "pattern" else 3
-    if field == "complex":
-        width += 1
-    with path.open("rb") as file:
-        file.readline(LONGEST_LINE)  # the banner
-        while (line := file.readline(LONGEST_LINE)).startswith(b"%") or line.isspace():
-            pass
-        return _Header(file.tell(), int(entries), width)
+        triangle = rows * (rows + (1 if symmetry == "symmetric" else -1)) // 2
+        entries = [rows * cols if symmetry == "general" else triangle]
+    return _Header(layout, field, symmetry, (rows, cols), entries[0])
 
 
-def _check_lines(path: Path, header: _Header) -> None:
-    """Check that there are as many lines as the header says, each with its numbers."""
-    found = 0
+def _read_numbers(file: IO[bytes], width: int) -> Iterator[NDArray[np.float64]]:
+    """Yield lines of numbers as the rows of arrays."""
     left = b""
-    with path.open("rb") as file:
-        file.seek(header.body)
-        while chunk := file.read(CHUNK):
-            whole, end, rest = (left + chunk).rpartition(b"\n")
+    for chunk in chain(iter(lambda: file.read(CHUNK), b""), [b"\n"]):
+        whole, end, rest = chunk.rpartition(b"\n")
+        if end:
+            yield _parsed(left + whole + end, width)
             left = rest
-            if end:
-                found += _count_lines(whole + end, header.width)
-            elif len(left) > LONGEST_LINE:
-                raise ValueError(f"a line of numbers has more than {LONGEST_LINE} bytes")
-    found += _count_lines(left + b"\n", header.width)
-    if found != header.lines:
-        raise ValueError(f"its header says {header.lines} lines of numbers, got {found}")
+        else:
+            left += rest
+        if len(left) > CHUNK:
+            raise ValueError("expected lines of numbers, got one that does not end")
 
 
-def _count_lines(text: bytes, width: int) -> int:
-    """Count the lines that are not blank; each must have `width` numbers."""
-    classes: NDArray[np.uint8] = CLASSES[np.frombuffer(text, np.uint8)]
-    if (classes == FOREIGN).any():
-        at = int(np.argmax(classes == FOREIGN))
+def _parsed(text: bytes, width: int) -> NDArray[np.float64]:
+    """Parse whole lines, each of which must have `width` numbers, or none at all."""
+    kinds = text.translate(CLASSES)
+    if FOREIGN in kinds:
+        at = kinds.index(FOREIGN)
         raise ValueError(f"expected numbers, got {text[at : at + 20]!r}")
+    classes = np.frombuffer(b" " + kinds, np.uint8)
     is_part = classes == PART
-    begins = is_part.copy()
-    begins[1:] &= ~is_part[:-1]
-    ends = np.flatnonzero(classes == END)
-    counts = np.diff(np.cumsum(begins)[ends], prepend=0)
+    begins = np.flatnonzero(is_part[1:] & ~is_part[:-1])
+    counts = np.diff(np.searchsorted(begins, np.flatnonzero(classes[1:] == END)), prepend=0)
     counts = counts[counts > 0]
     if (counts != width).any():
         wrong = int(counts[np.argmax(counts != width)])
         raise ValueError(f"expected {width} numbers in every line, got one with {wrong}")
-    return int(counts.size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of what is no number: see below
+        numbers = np.fromstring(text, np.float64, sep=" ") if counts.size else np.empty(0)
+    if numbers.size != counts.size * width:
+        raise ValueError("expected numbers, got words or signs that are none")
+    return numbers.reshape(-1, width)
+
+
+# --- matrices ------------------------------------------------------------------------------
+
+
+def _sparse(header: _Header, lines: NDArray[np.float64]) -> Any:
+    import scipy.sparse
+
+    places = []
+    for axis, size in enumerate(header.shape):
+        given = lines[:, axis]
+        right = (given >= 1) & (given <= size) & (given == np.floor(given))
+        if not right.all():
+            entry = int(np.argmin(right))
+            raise ValueError(
+                f"{('rows', 'columns')[axis]} must be whole numbers from 1 to {size}, got "
+                f"{given[entry]:g} in entry {entry + 1}"
+            )
+        places.append(given.astype(np.int64) - 1)
+    values = lines[:, 2] if header.width == 3 else np.ones(len(lines))
+    if header.symmetry != "general":
+        mirrored = np.flatnonzero(places[0] != places[1])
+        sign = -1.0 if header.symmetry == "skew-symmetric" else 1.0
+        values = np.concatenate([values, sign * values[mirrored]])
+        places = [np.concatenate([places[side], places[1 - side][mirrored]]) for side in (0, 1)]
+    return scipy.sparse.coo_array((values, tuple(places)), shape=header.shape)
+
+
+def _dense(header: _Header, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Place numbers that are given column by column, of a symmetric matrix from the diagonal."""
+    if header.symmetry == "general":
+        return numbers.reshape(header.shape[::-1]).T
+    matrix = np.zeros(header.shape)
+    is_skew = header.symmetry == "skew-symmetric"
+    upper = np.triu_indices(header.shape[0], int(is_skew))  # row by row
+    matrix.T[upper] = numbers
+    matrix[upper] = -numbers if is_skew else numbers
+    return matrix
