@@ -117,12 +117,13 @@ def _parsed(text: bytes, width: int) -> NDArray[np.float64]:
     if (counts != width).any():
         wrong = int(counts[np.argmax(counts != width)])
         raise ValueError(f"expected {width} numbers in every line, got one with {wrong}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of what is no number: see below
-        numbers = np.fromstring(text, np.float64, sep=" ") if counts.size else np.empty(0)
-    if numbers.size != counts.size * width:
-        raise ValueError("expected numbers, got words or signs that are none")
-    return numbers.reshape(-1, width)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # what older NumPy gives instead
+            numbers = np.fromstring(text, np.float64, sep=" ") if counts.size else np.empty(0)
+        return numbers.reshape(counts.size, width)
+    except (DeprecationWarning, ValueError):
+        raise ValueError("expected numbers, got words or signs that are none") from None
 
 
 # --- matrices ------------------------------------------------------------------------------
