@@ -12,6 +12,7 @@ from fastemf.kernels.entries import Cells, fill_cells
 from fastemf.kernels.threads import count_threads, launch
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis
+from fastemf.support.memory import check_memory
 
 __all__ = ["Axes", "as_product", "predict_cells", "predict_pairs", "predict_rows", "residuals"]
 
@@ -40,6 +41,11 @@ def predict_cells(
 def predict_rows(axes: Axes, mu: float, i: NDArray[np.int64]) -> NDArray[Any]:
     """Predict whole rows, as a (len(i), n) array."""
     rows, cols = axes
+    check_memory(
+        i.size * cols.size * cols.factor.itemsize,
+        f"a block of {i.size} rows and {cols.size} columns",
+        "predict fewer rows at a time",
+    )
     block = rows.factor[i] @ cols.factor.T
     if rows.has_intercepts:
         a, c = _offsets(axes, mu)

@@ -56,10 +56,15 @@ HUGE = {
     "columns": lambda fit: fastemf.complete(
         sp.csc_array(([1.0], [0], [0, 1]), shape=(10**8, 1)), 0.3, 1
     ),
-    "rank": lambda fit: fastemf.complete(ONE, 0.3, 30, shape=(2 * 10**6, 2 * 10**6)),
+    "factors": lambda fit: fastemf.complete(ONE, 0.3, 30, shape=(2 * 10**6, 2 * 10**6)),
     "fold_in": lambda fit: fit.fold_in(ONE, shape=(10**8, 2)),
     "split": lambda fit: fastemf.datasets.split(
         sp.coo_array(([1.0], ([0], [0])), shape=(3, 10**8)), 0.5
+    ),
+    "predict_block": lambda fit: fit.predict_block(np.broadcast_to(0, 2 * 10**8)),
+    "rank": lambda fit: fit.rank(np.broadcast_to(0, 10**8), 9, order="smallest"),
+    "design": lambda fit: fastemf.operators.Gaussian(10**6, (10**3, 10**3)).design(
+        np.ones((10**3, 1)), 0
     ),
     "make_skewed": lambda fit: fastemf.datasets.make_skewed(10**5, 10**5),
     "make_latencies": lambda fit: fastemf.datasets.make_latencies(calls=10**9),
