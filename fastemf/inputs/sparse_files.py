@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import shortened
 from fastemf.inputs.market_files import read_market
-from fastemf.support.array_file import read_arrays
 
 __all__ = ["MATRICES", "read_matrix"]
 
@@ -23,6 +25,7 @@ PARTS = {
     "coo": ("row", "col"),
     "dia": ("offsets",),
 }
+DEFLATE_RATIO = 1033  # of the most compressible bytes
 DATA_DIMENSIONS = {"bsr": 3, "dia": 2}  # else 1
 
 
@@ -31,10 +34,36 @@ def read_matrix(path: Path, extension: str) -> Any:
     kind = "a sparse matrix of scipy" if extension == ".npz" else "a Matrix Market file"
     try:
         if extension == ".npz":
-            return _from_arrays(read_arrays(path))
+            return _from_arrays(_read_arrays(path))
         return read_market(path, is_packed=extension == ".mtx.gz")
     except Exception as error:  # whatever the bytes make scipy, zipfile or zlib raise
         raise ValueError(f"{path}: expected {kind}: {shortened(str(error))}") from None
+
+
+def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of an archive, which scipy compresses, as models never are."""
+    with zipfile.ZipFile(path) as archive:
+        arrays = {}
+        for member in archive.infolist():
+            with archive.open(member) as content:
+                arrays[member.filename.removesuffix(".npy")] = _read_array(content, member)
+        return arrays
+
+
+def _read_array(content: IO[bytes], member: zipfile.ZipInfo) -> NDArray[Any]:
+    if np.lib.format.read_magic(content) != (1, 0):
+        raise ValueError(f"{member.filename} is an array of another version")
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(content)
+    size = math.prod(shape) * dtype.itemsize
+    # Before memory is asked for: a number in a header is worth nothing by itself.
+    if (
+        dtype.hasobject
+        or size != member.file_size - content.tell()
+        or member.file_size > (DEFLATE_RATIO * member.compress_size)
+    ):
+        raise ValueError(f"{member.filename} is damaged, or an array of objects")
+    array = np.frombuffer(content.read(), dtype)  # at the end of which is the checksum
+    return array.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _from_arrays(arrays: dict[str, NDArray[Any]]) -> Any:
