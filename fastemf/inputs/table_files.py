@@ -175,6 +175,8 @@ def _existing(source: Any) -> tuple[Path, str]:
         )
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():  # a pipe cannot be read twice, and a device may have no end
+        raise OSError(f"{path}: expected a regular file; CSV from a pipe is read as -")
     return path, _extension(path, FORMATS)
 
 
@@ -192,6 +194,8 @@ def _csv_in(source: Any) -> CsvFile | None:
         if extension not in DELIMITERS:
             return None
         return CsvFile(lambda: path.open("rb"), str(path), DELIMITERS[extension])
+    if isinstance(source, str) and sys.stdin is None:
+        raise ValueError("standard input is closed")
     file = sys.stdin.buffer if isinstance(source, str) else source
     text = file.read()
     content = text.encode() if isinstance(text, str) else text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,12 @@ def predict_pairs(
     if unknown == "error":
         check_known((i, rows, "rows"), (j, cols, "cols"))
     try:
+        size = math.prod(np.broadcast_shapes(i.shape, j.shape))
+        check_memory(
+            (16 + axes[0].factor.itemsize) * size,
+            f"a prediction of {size} cells",
+            "predict fewer at a time, or whole rows with predict_block",
+        )
         if i.shape != j.shape:  # views of the same memory, not to be written to
             i, j = (index.copy() for index in np.broadcast_arrays(i, j))
     except ValueError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import sys
 import zipfile
 
@@ -246,6 +247,20 @@ def refusal(path, names=NAMES, kind=ValueError):
     assert len(text) < 1000
     assert type(caught.value) is kind
     return text
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize("extension", [".csv", ".parquet", ".mtx", ".npz"])
+def test_pipes_are_not_waited_for(extension, tmp_path):
+    path = tmp_path / f"pipe{extension}"
+    os.mkfifo(path)
+    assert "expected a regular file" in refusal(path, kind=OSError)
+
+
+def test_a_closed_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ValueError, match="^standard input is closed$"):
+        observe("-", **NAMES)
 
 
 def test_long_fields_are_named_by_their_line(tmp_path):

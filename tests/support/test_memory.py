@@ -61,6 +61,9 @@ HUGE = {
     "split": lambda fit: fastemf.datasets.split(
         sp.coo_array(([1.0], ([0], [0])), shape=(3, 10**8)), 0.5
     ),
+    "predict": lambda fit: fit.predict(
+        np.zeros((20_000, 1), np.int64), np.zeros((1, 20_000), np.int64)
+    ),
     "predict_block": lambda fit: fit.predict_block(np.broadcast_to(0, 2 * 10**8)),
     "rank": lambda fit: fit.rank(np.broadcast_to(0, 10**8), 9, order="smallest"),
     "design": lambda fit: fastemf.operators.Gaussian(10**6, (10**3, 10**3)).design(
