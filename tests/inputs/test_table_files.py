@@ -259,7 +259,7 @@ def test_pipes_are_not_waited_for(extension, tmp_path):
 
 def test_a_closed_standard_input(monkeypatch):
     monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(ValueError, match="^standard input is closed$"):
+    with pytest.raises(ValueError, match=r"^standard input is closed$"):
         observe("-", **NAMES)
 
 

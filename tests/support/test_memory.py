@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator
 
 import fastemf
 from fastemf.support import memory
@@ -68,6 +69,9 @@ HUGE = {
     "rank": lambda fit: fit.rank(np.broadcast_to(0, 10**8), 9, order="smallest"),
     "design": lambda fit: fastemf.operators.Gaussian(10**6, (10**3, 10**3)).design(
         np.ones((10**3, 1)), 0
+    ),
+    "Linear": lambda fit: fastemf.operators.Linear(
+        LinearOperator((3, 10**10), matvec=lambda x: x[:3]), (10**5, 10**5)
     ),
     "make_skewed": lambda fit: fastemf.datasets.make_skewed(10**5, 10**5),
     "make_latencies": lambda fit: fastemf.datasets.make_latencies(calls=10**9),
