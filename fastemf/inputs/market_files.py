@@ -1,39 +1,37 @@
-"""Matrix Market files, read line by line as the format has them.
+"""Matrix Market files: looked through line by line, then read by scipy.
 
-scipy's reader is not used, because it trusts what it reads: it ignores numbers that a line should
-not have, takes those of the next line where one has too few, and after the last line reads
-foreign memory, which may end the process.
+scipy's reader trusts what it reads. It ignores numbers that a line should not have, takes those
+of the next line where one has too few, and after the last line reads foreign memory, which may end
+the process.
 """
 
 from __future__ import annotations
 
 import gzip
-import warnings
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 __all__ = ["read_market"]
 
-CHUNK = 1 << 22  # bytes parsed at once
-LONGEST_LINE = 1 << 16
-
-# What a byte is in the lines of numbers: part of one (of nan and infinity too), between two, the
-# end of a line, or foreign.
-PART, BLANK, END, FOREIGN = b"x \n!"
-CLASSES = bytearray([FOREIGN] * 256)
-for letters, kind in ((b"0123456789+-.eEnNaAiIfFtTyY", PART), (b" \t\r", BLANK), (b"\n", END)):
-    for letter in letters:
-        CLASSES[letter] = kind
+CHUNK = 1 << 22  # bytes looked through at once
+LONGEST_LINE = 1 << 16  # of the header, in bytes
 
 BANNER = "%%MatrixMarket matrix, coordinate or array, real, integer or pattern, general, symmetric"
 LAYOUTS = ("coordinate", "array")
-FIELDS = ("real", "double", "integer", "pattern")
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+
+# Quantifiers with a second + never give back what they took: time is linear in the text.
+POSITION = rb"[0-9]++"
+INTEGER = rb"-?+[0-9]++"
+REAL = rb"-?+(?:(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+|(?i:nan|inf(?:inity)?+))"
+VALUES = {"real": REAL, "double": REAL, "integer": INTEGER, "pattern": b""}
+BLANK = re.compile(rb"\n[ \t\r]*+(?=\n)")  # after the end of the line before
 
 
 class _Header(NamedTuple):
@@ -44,26 +42,39 @@ class _Header(NamedTuple):
     entries: int  # lines of numbers
 
     @property
-    def width(self) -> int:
-        """Numbers in each line."""
-        if self.layout == "array":
-            return 1
-        return 2 if self.field == "pattern" else 3
+    def lines(self) -> re.Pattern[bytes]:
+        """Any number of lines, blank ones too."""
+        positions = [POSITION, POSITION] if self.layout == "coordinate" else []
+        numbers = [part for part in (*positions, VALUES[self.field]) if part]
+        line = rb"[ \t]++".join(numbers)
+        return re.compile(rb"(?:[ \t\r]*+(?:" + line + rb"[ \t\r]*+)?+\n)*+")
 
 
 def read_market(path: Path, *, is_packed: bool) -> Any:
     """Read a sparse matrix, or a dense one from a file in the array format."""
-    opened: Any = gzip.open if is_packed else open
-    with opened(path, "rb") as file:
-        header = _read_header(file)
-        parts = list(_read_numbers(file, header.width))
-    lines = np.concatenate([np.empty((0, header.width)), *parts])
-    if len(lines) != header.entries:
-        raise ValueError(f"its header says {header.entries} lines of numbers, got {len(lines)}")
-    return _dense(header, lines[:, 0]) if header.layout == "array" else _sparse(header, lines)
+    import scipy.io
+
+    with _plain(path, is_packed=is_packed) as plain:
+        with plain.open("rb") as file:
+            header = _read_header(file)
+            found = sum(_count_lines(text, header.lines) for text in _whole_lines(file))
+        if found != header.entries:
+            raise ValueError(f"its header says {header.entries} lines of numbers, got {found}")
+        return scipy.io.mmread(plain)
 
 
-# --- lines ---------------------------------------------------------------------------------
+@contextmanager
+def _plain(path: Path, *, is_packed: bool) -> Iterator[Path]:
+    """Give a file that is not packed, and whose name is UTF-8, which scipy insists on."""
+    if not is_packed and not any("\udc80" <= letter <= "\udcff" for letter in str(path)):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="fastemf-") as folder:
+        copy = Path(folder) / "matrix.mtx"
+        opened: Any = gzip.open if is_packed else open
+        with opened(path, "rb") as file, copy.open("wb") as plain:
+            shutil.copyfileobj(file, plain, 1 << 20)
+        yield copy
 
 
 def _read_header(file: IO[bytes]) -> _Header:
@@ -71,7 +82,7 @@ def _read_header(file: IO[bytes]) -> _Header:
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"]:
         raise ValueError(f"its first line must be {BANNER} or skew-symmetric")
     layout, field, symmetry = words[2:]
-    known = layout in LAYOUTS and field in FIELDS and symmetry in SYMMETRIES
+    known = layout in LAYOUTS and field in VALUES and symmetry in SYMMETRIES
     if not known or (layout == "array" and field == "pattern"):
         raise ValueError(f"its first line must be {BANNER} or skew-symmetric, got {words[2:]}")
     line = b"%"
@@ -89,13 +100,13 @@ def _read_header(file: IO[bytes]) -> _Header:
     return _Header(layout, field, symmetry, (rows, cols), entries[0])
 
 
-def _read_numbers(file: IO[bytes], width: int) -> Iterator[NDArray[np.float64]]:
-    """Yield lines of numbers as the rows of arrays."""
+def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the rest of a file, a chunk at a time, each of them whole lines."""
     left = b""
     for chunk in chain(iter(lambda: file.read(CHUNK), b""), [b"\n"]):
         whole, end, rest = chunk.rpartition(b"\n")
         if end:
-            yield _parsed(left + whole + end, width)
+            yield left + whole + end
             left = rest
         else:
             left += rest
@@ -103,62 +114,13 @@ def _read_numbers(file: IO[bytes], width: int) -> Iterator[NDArray[np.float64]]:
             raise ValueError("expected lines of numbers, got one that does not end")
 
 
-def _parsed(text: bytes, width: int) -> NDArray[np.float64]:
-    """Parse whole lines, each of which must have `width` numbers, or none at all."""
-    kinds = text.translate(CLASSES)
-    if FOREIGN in kinds:
-        at = kinds.index(FOREIGN)
-        raise ValueError(f"expected numbers, got {text[at : at + 20]!r}")
-    classes = np.frombuffer(b" " + kinds, np.uint8)
-    is_part = classes == PART
-    begins = np.flatnonzero(is_part[1:] & ~is_part[:-1])
-    counts = np.diff(np.searchsorted(begins, np.flatnonzero(classes[1:] == END)), prepend=0)
-    counts = counts[counts > 0]
-    if (counts != width).any():
-        wrong = int(counts[np.argmax(counts != width)])
-        raise ValueError(f"expected {width} numbers in every line, got one with {wrong}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", DeprecationWarning)  # what older NumPy gives instead
-            numbers = np.fromstring(text, np.float64, sep=" ") if counts.size else np.empty(0)
-        return numbers.reshape(counts.size, width)
-    except (DeprecationWarning, ValueError):
-        raise ValueError("expected numbers, got words or signs that are none") from None
-
-
-# --- matrices ------------------------------------------------------------------------------
-
-
-def _sparse(header: _Header, lines: NDArray[np.float64]) -> Any:
-    import scipy.sparse
-
-    places = []
-    for axis, size in enumerate(header.shape):
-        given = lines[:, axis]
-        right = (given >= 1) & (given <= size) & (given == np.floor(given))
-        if not right.all():
-            entry = int(np.argmin(right))
-            raise ValueError(
-                f"{('rows', 'columns')[axis]} must be whole numbers from 1 to {size}, got "
-                f"{given[entry]:g} in entry {entry + 1}"
-            )
-        places.append(given.astype(np.int64) - 1)
-    values = lines[:, 2] if header.width == 3 else np.ones(len(lines))
-    if header.symmetry != "general":
-        mirrored = np.flatnonzero(places[0] != places[1])
-        sign = -1.0 if header.symmetry == "skew-symmetric" else 1.0
-        values = np.concatenate([values, sign * values[mirrored]])
-        places = [np.concatenate([places[side], places[1 - side][mirrored]]) for side in (0, 1)]
-    return scipy.sparse.coo_array((values, tuple(places)), shape=header.shape)
-
-
-def _dense(header: _Header, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Place numbers that are given column by column, of a symmetric matrix from the diagonal."""
-    if header.symmetry == "general":
-        return numbers.reshape(header.shape[::-1]).T
-    matrix = np.zeros(header.shape)
-    is_skew = header.symmetry == "skew-symmetric"
-    upper = np.triu_indices(header.shape[0], int(is_skew))  # row by row
-    matrix.T[upper] = numbers
-    matrix[upper] = -numbers if is_skew else numbers
-    return matrix
+def _count_lines(text: bytes, lines: re.Pattern[bytes]) -> int:
+    """Count the lines that are not blank, all of which must be as they should."""
+    found = lines.match(text)
+    end = 0 if found is None else found.end()
+    if end < len(text):
+        raise ValueError(
+            "expected lines of positions from 1 and the entry there (in an array, of entries), got "
+            f"{text[end : end + 40].splitlines()[0]!r}"
+        )
+    return text.count(b"\n") - len(BLANK.findall(b"\n" + text))

@@ -349,13 +349,16 @@ MARKET = "%%MatrixMarket matrix coordinate real general\n"
             "header says 1000000000000 lines of numbers, got 1",
         ),
         (MARKET + "2 2 1\n1 1 1\n2 2 2\n", "header says 1 lines of numbers, got 2"),
-        (MARKET + "2 2 2\n1 1\n1 2 2 2\n", "expected 3 numbers in every line, got one with 2"),
-        (MARKET + "2 2 1\n1 1", "expected 3 numbers in every line, got one with 2"),
-        (MARKET + "2 2 1\n3 1 5\n", "rows must be whole numbers from 1 to 2, got 3 in entry 1"),
-        (MARKET + "2 2 1\n1 0 5\n", "columns must be whole numbers from 1 to 2, got 0 in entry 1"),
-        (MARKET + "2 2 1\n1.5 1 5\n", "rows must be whole numbers"),
-        (MARKET + "2 2 1\n1 1 5\0\n", "expected numbers, got"),
-        (MARKET + "2 2 1\n1 1 5-5\n", "expected numbers"),
+        (
+            MARKET + "2 2 2\n1 1\n1 2 2 2\n",
+            "(in an array, of entries), got b'1 1'",
+        ),
+        (MARKET + "2 2 1\n1 1", "expected lines of positions"),
+        (MARKET + "2 2 1\n3 1 5\n", "ndex out of bounds"),
+        (MARKET + "2 2 1\n1 0 5\n", "ndex out of bounds"),
+        (MARKET + "2 2 1\n1.5 1 5\n", "expected lines of positions"),
+        (MARKET + "2 2 1\n1 1 5\0\n", "expected lines of positions"),
+        (MARKET + "2 2 1\n1 1 5-5\n", "expected lines of positions"),
         (MARKET + "2 2 1\n1 1 nan\n", "must be finite"),
         (MARKET.replace("general", "symmetric") + "2 3 1\n1 1 1\n", "must be square, got 2 x 3"),
         (MARKET + "100000000000 100000000000 1\n1 1 1\n", "takes at least"),
@@ -392,6 +395,12 @@ def test_matrix_market_files_are_read_as_scipy_reads_good_ones(tmp_path):
         if sp.issparse(ours):
             ours, theirs = ours.toarray(), theirs.toarray()
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_blank_lines_of_matrix_market_files_are_none(tmp_path):
+    text = f"{MARKET}% two\n\n 2 2 2\n\n1 1 5\n \t\r\n\n 2  2\t7.5e0 \r\n\n"
+    found = observe(written(tmp_path / "R.mtx", text))
+    assert found.by_row.values.tolist() == [5, 7.5]
 
 
 def npz_parts(form="csr"):
