@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from fastemf import __version__
@@ -26,7 +28,13 @@ example:
   fastemf fit log.csv --omega 0.9 -o model.npz
   fastemf rank model.npz eu-7 -n 3
   fastemf predict model.npz log.csv -o predicted.csv
+
+What begins with - and is no option, such as a label or a file, goes last, after --:
+  fastemf rank model.npz -n 3 -- -x
+and the name of a column after =, as in --rows=-x.
 """
+
+MARK = "\0"  # which no argument of a process holds
 
 # What bad input, bad files and missing parts raise. Anything else is a mistake of ours, and its
 # traceback is wanted.
@@ -38,9 +46,8 @@ USER_ERRORS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    args = _arguments(argv)
-    if sys.stdout is None:  # closed, as by >&-
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    _open_streams()
+    args = _arguments(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may know no ×
         sys.stdout.reconfigure(errors="replace")
     with warnings.catch_warnings():
@@ -51,23 +58,56 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # the reader has had enough, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except USER_ERRORS as error:
-            print(f"fastemf: {_one_line(error)}", file=sys.stderr)
+            _tell(_one_line(error))
             return 2
         except KeyboardInterrupt:
-            print("fastemf: interrupted", file=sys.stderr)
+            _tell("interrupted")
             return 130
     return 0
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def _open_streams() -> None:
+    """Put nothing in the place of a closed standard stream, as by ``>&-``.
+
+    Else the next file that is opened, be it the model, would have that stream's number, and
+    whatever a library writes to the stream would go into the file.
+    """
+    if sys.stdin is None:  # and stays so: reading it is an error
+        os.open(os.devnull, os.O_RDONLY)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse arguments. What follows ``--`` is marked, so that no part of it passes for an option.
+
+    argparse leaves over what follows an option where rows could have been before it, as in
+    `rank model -n 3 eu-7`.
+    """
+    given = list(argv)
+    if "--" in given:
+        at = given.index("--") + 1
+        given[at:] = [MARK + text for text in given[at:]]
     parser = _parser()
-    args, left = parser.parse_known_args(argv)
-    # Rows that follow an option, as in `rank model -n 3 eu-7`, may be left over by argparse.
-    if hasattr(args, "row") and not any(text.startswith("-") for text in left):
+    args, left = parser.parse_known_args(given)
+    left = [text for text in left if text != "--"]
+    if hasattr(args, "row") and not any(_is_option(text) for text in left):
         args.row += left
     elif left:
-        parser.error(f"unrecognized arguments: {' '.join(left)}")
+        parser.error(f"unrecognized arguments: {' '.join(left).replace(MARK, '')}")
+    for name, value in vars(args).items():
+        if isinstance(value, str):
+            setattr(args, name, value.removeprefix(MARK))
+        elif isinstance(value, list):
+            unmarked = [x.removeprefix(MARK) if isinstance(x, str) else x for x in value]
+            setattr(args, name, unmarked)
     return args
+
+
+def _is_option(text: str) -> bool:
+    """Tell whether argparse takes a text for an option: not a negative number, nor - alone."""
+    return len(text) > 1 and text[0] == "-" and not re.fullmatch(r"-\d+|-\d*\.\d+", text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -93,4 +133,10 @@ def _one_line(error: BaseException) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"fastemf: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    _tell(f"warning: {' '.join(str(message).split())}")
+
+
+def _tell(text: str) -> None:
+    """Write a line to standard error; where nobody reads it, the work goes on."""
+    with suppress(OSError):
+        print(f"fastemf: {text}", file=sys.stderr, flush=True)

@@ -26,10 +26,14 @@ from fastemf.solver.start import EarlierModel, starting_factors, widened
 from fastemf.solver.trial import shift_of
 from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 
 __all__ = ["complete", "fit"]
+
+FACTOR_COPIES = 3  # those at hand, those of the sweep before, and those being solved for
+
 
 def complete(
     R: Any,
@@ -232,6 +236,11 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
     observations = data.fitted
     omega, k, intercepts = settings.omega, settings.k, settings.intercepts
     check_rank(k, observations.shape)
+    check_memory(
+        FACTOR_COPIES * sum(observations.shape) * k * observations.dtype.itemsize,
+        f"a fit of rank {k} to {observations.shape[0]} rows and {observations.shape[1]} columns",
+        "lower k, or number rows and columns from 0 without gaps",
+    )
     _warn_of_gaps(observations, k, interpolates=settings.reg == 0)
     mu = observations.expectile(omega) if intercepts else None
     engine = CompletionEngine(

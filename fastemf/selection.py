@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Selection", "Setting", "select"]
 
+MOST_VALUES = 10_000  # of a grid: each stands for a fit of every fold
 RANKS = (1, 2, 5, 10)
 FACTORS = (8.0, 4.0, 2.0, 0.5, 0.25)  # times the ridge at which reg="auto" ends, beside that one
 
@@ -374,6 +375,8 @@ def _check_ridges(regs: Any) -> list[Any]:
 
 
 def _check_grid(values: Any, name: str) -> list[Any]:
+    if hasattr(values, "__len__") and len(values) > MOST_VALUES:
+        raise ValueError(f"{name} must hold at most {MOST_VALUES} values, got {len(values)}")
     if isinstance(values, str) or np.ndim(values) != 1:
         raise TypeError(f"{name} must be a list of values to compare, got {values!r}")
     if len(values) == 0:

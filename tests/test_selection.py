@@ -412,3 +412,11 @@ def test_validation_entries_are_read_once():
         once = fastemf.select(table, validation=io.StringIO(judges), **names, **settings)
         again = fastemf.select(table, validation=table[::7], **names, **settings)
     assert [row.loss for row in once.table] == [row.loss for row in again.table]
+
+
+def test_grids_have_a_limit():
+    R = np.ones((3, 3))
+    with pytest.raises(ValueError, match="ks must hold at most 10000 values, got 1000000000"):
+        fastemf.select(R, 0.5, ks=range(10**9))
+    with pytest.raises(ValueError, match="regs must hold at most 10000 values, got 1000000000"):
+        fastemf.select(R, 0.5, regs=range(10**9))

@@ -25,6 +25,7 @@ __all__ = [
     "read_data",
     "rereadable",
     "show_progress",
+    "utf8",
 ]
 
 FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending"
@@ -43,14 +44,22 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
         "this order, --weights apart.",
     )
     group.add_argument(
-        "--rows", metavar="NAME", help="column of what becomes a row, such as clients"
+        "--rows", metavar="NAME", type=utf8, help="column of what becomes a row, such as clients"
     )
     group.add_argument(
-        "--cols", metavar="NAME", help="column of what becomes a column, such as services"
+        "--cols",
+        metavar="NAME",
+        type=utf8,
+        help="column of what becomes a column, such as services",
     )
-    group.add_argument("--values", metavar="NAME", help="column with the numbers observed")
     group.add_argument(
-        "--weights", metavar="NAME", help="column with positive weights (default: all weigh 1)"
+        "--values", metavar="NAME", type=utf8, help="column with the numbers observed"
+    )
+    group.add_argument(
+        "--weights",
+        metavar="NAME",
+        type=utf8,
+        help="column with positive weights (default: all weigh 1)",
     )
 
 
@@ -126,6 +135,18 @@ def add_out_table(parser: argparse.ArgumentParser) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add output for programs."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def utf8(text: str) -> str:
+    """Parse a label or the name of a column as the UTF-8 that it is, whatever the locale says."""
+    try:
+        raw = os.fsencode(text)
+    except UnicodeEncodeError:  # text that did not come from a shell
+        return text
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"labels and names of columns must be UTF-8, got {raw!r}") from None
 
 
 def number_or_auto(text: str) -> float | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table
+from fastemf.commands.arguments import add_out_table, check_free_table, utf8
 from fastemf.commands.label_text import like
 from fastemf.commands.output import unused, write_columns
 from fastemf.commands.pairs import read_pairs
@@ -27,10 +27,16 @@ def add(commands: Any) -> None:
         "pairs", help="CSV, TSV or Parquet by its ending; - reads CSV from standard input"
     )
     parser.add_argument(
-        "--rows", metavar="NAME", help="column of the rows (default: the name it had in the fit)"
+        "--rows",
+        metavar="NAME",
+        type=utf8,
+        help="column of the rows (default: the name it had in the fit)",
     )
     parser.add_argument(
-        "--cols", metavar="NAME", help="column of the columns (default: the name it had in the fit)"
+        "--cols",
+        metavar="NAME",
+        type=utf8,
+        help="column of the columns (default: the name it had in the fit)",
     )
     parser.add_argument(
         "--clip", type=bound, nargs=2, metavar=("LOW", "HIGH"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table
+from fastemf.commands.arguments import add_out_table, check_free_table, utf8
 from fastemf.commands.label_text import from_text, like
 from fastemf.commands.output import unused, write_columns
 from fastemf.commands.pairs import read_pairs
@@ -24,7 +24,8 @@ def add(commands: Any) -> None:
     parser.add_argument("model", help="model file, of fastemf fit, levels or select")
     parser.add_argument(
         "row", nargs="*",
-        help="labels of rows, or positions from 0 of a model without; none for all rows",
+        help="labels of rows, or positions from 0 of a model without; none for all rows. Those "
+        "that begin with - go last, after --",
     )  # fmt: skip
     parser.add_argument("-n", type=int, default=10, help="columns per row (default 10)")
     parser.add_argument(
@@ -42,7 +43,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     for name, what in (("rows", "rows"), ("cols", "columns")):
         parser.add_argument(
-            f"--{name}", metavar="NAME",
+            f"--{name}", metavar="NAME", type=utf8,
             help=f"column of --seen with the {what} (default: the name it had in the fit)",
         )  # fmt: skip
     add_out_table(parser)
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         fit = model
     else:
         raise ValueError(f"--level is for models of several levels; {args.model} has one")
-    rows = from_text(fit.rows.labels, args.row) if args.row else None
+    rows = from_text(fit.rows.labels, [utf8(text) for text in args.row]) if args.row else None
     found = fit.rank(rows, args.n, order=args.order, seen=seen_of(args, fit))
     if rows is None:
         rows = fit.rows.ids()

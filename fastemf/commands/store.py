@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from fastemf.commands.arguments import add_json
+from fastemf.commands.arguments import add_json, utf8
 
 __all__ = ["add", "run"]
 
@@ -25,10 +25,16 @@ def add(commands: Any) -> None:
     build = actions.add_parser("build", help="from Parquet or CSV files, in bounded memory")
     build.add_argument("files", nargs="+", help="Parquet or CSV files, or one folder of them")
     build.add_argument("-o", "--out", required=True, metavar="FOLDER", help="store to make")
-    build.add_argument("--rows", required=True, metavar="NAME", help="column with the rows")
-    build.add_argument("--cols", required=True, metavar="NAME", help="column with the columns")
-    build.add_argument("--values", required=True, metavar="NAME", help="column with the values")
-    build.add_argument("--weights", metavar="NAME", help="column with positive weights")
+    build.add_argument(
+        "--rows", required=True, metavar="NAME", type=utf8, help="column with the rows"
+    )
+    build.add_argument(
+        "--cols", required=True, metavar="NAME", type=utf8, help="column with the columns"
+    )
+    build.add_argument(
+        "--values", required=True, metavar="NAME", type=utf8, help="column with the values"
+    )
+    build.add_argument("--weights", metavar="NAME", type=utf8, help="column with positive weights")
     build.add_argument(
         "--shape", type=int, nargs=2, metavar=("ROWS", "COLS"),
         help="rows and columns are positions from 0, and this many; else they are labels",

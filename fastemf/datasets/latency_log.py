@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_integer, check_rng
 
 __all__ = ["LatencyLog", "make_latencies"]
@@ -56,6 +57,8 @@ def make_latencies(
     n = check_integer(services, "services", minimum=1)
     size = check_integer(calls, "calls", minimum=1)
     rng = check_rng(random_state)
+    taken = 8 * (m + n) * 8 + size * 8 * 8  # names are a few characters of four bytes each
+    check_memory(taken, f"a log of {size} calls", "lower clients, services or calls")
     client_names = np.array([f"{REGIONS[i % 4]}-{i // 4}" for i in range(m)])
     service_names = np.array(
         [SERVICES[j] if j < 8 else f"{SERVICES[j % 8]}-{j // 8 + 1}" for j in range(n)]

@@ -7,6 +7,9 @@ import io
 import os
 import re
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -14,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = ["Found", "find_matrices", "read_npz", "read_text"]
+
+# What zipfile raises for bytes that are no archive it can read: RuntimeError for a password.
+NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
 class Found(NamedTuple):
@@ -36,8 +42,17 @@ class Found(NamedTuple):
         """Open it for reading its bytes."""
         if self.member is None:
             return self.path.open("rb")
-        with zipfile.ZipFile(self.path) as archive:
+        with _archive(self.path) as archive:
             return io.BytesIO(archive.read(self.member))
+
+
+@contextmanager
+def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except NOT_AN_ARCHIVE as error:
+        raise ValueError(f"{path}: expected a zip archive, not encrypted: {error}") from None
 
 
 def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> list[Found]:
@@ -57,7 +72,7 @@ def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> li
             "archive that holds it"
         )
     elif zipfile.is_zipfile(path) and path.suffix != ".npz":
-        with zipfile.ZipFile(path) as archive:
+        with _archive(path) as archive:
             names = [name for name in archive.namelist() if not name.startswith("__MACOSX")]
         candidates = [Found(path, name) for name in names]
     else:
@@ -111,7 +126,7 @@ def read_npz(found: Found, keys: tuple[str, ...]) -> dict[str, NDArray[np.generi
     try:
         with found.open() as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except Exception as error:  # whatever the bytes make NumPy, zipfile or zlib raise
         raise ValueError(f"{found.name}: expected an .npz file of arrays: {error}") from None
     missing = [key for key in keys if key not in arrays]
     if missing:

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_integer, check_number, check_rank, check_rng
 
 __all__ = ["SkewedMatrix", "make_skewed"]
@@ -82,6 +83,7 @@ def make_skewed(
             f"factor_low must not exceed factor_high, got {factor_low!r} and {factor_high!r}"
         )
     rng = check_rng(random_state)
+    check_memory(3 * 8 * m * n, f"a dense {m} x {n} matrix with its noise", "lower m or n")
     X = rng.uniform(factor_low, factor_high, (m, rank))
     Y = rng.uniform(factor_low, factor_high, (n, rank))
     truth = X @ Y.T

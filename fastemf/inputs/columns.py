@@ -32,6 +32,7 @@ __all__ = [
     "offers_arrow",
     "position",
     "read_column",
+    "shortened",
 ]
 
 Where = Callable[[int], str]  # the name of an element's place in messages
@@ -56,6 +57,11 @@ class Column(NamedTuple):
 def position(at: int) -> str:
     """Name the place of an element of a list."""
     return f"position {at}"
+
+
+def shortened(text: str, length: int = 200) -> str:
+    """Return text that is short enough for a message."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def kind_of(values: NDArray[Any]) -> str:

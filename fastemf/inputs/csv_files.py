@@ -7,15 +7,17 @@ for ``""``, which is an empty string.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
-from fastemf.inputs.columns import Where
+from fastemf.inputs.columns import Where, shortened
 from fastemf.inputs.tables import arrow, check_names
 
 __all__ = [
@@ -31,6 +33,29 @@ __all__ = [
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 INTEGER = r"^(0|-?[1-9][0-9]*)$"
+
+# First bytes of files that are often taken for CSV. No text in UTF-8 begins like these,
+FOREIGN = {
+    b"\x1f\x8b": "is compressed by gzip: unpack it",
+    b"BZh9": "is compressed by bzip2: unpack it",
+    b"\xfd7zXZ": "is compressed by xz: unpack it",
+    b"(\xb5/\xfd": "is compressed by zstd: unpack it",
+    b"PK\x03\x04": "is a zip archive or an Excel workbook: unpack it, or save the sheet as CSV",
+    b"\xd0\xcf\x11\xe0": "is an Excel workbook: save the sheet as CSV",
+    b"\xff\xfe": "is UTF-16 text: save it as UTF-8",
+    b"\xfe\xff": "is UTF-16 text: save it as UTF-8",
+    b"ARROW1\0\0": "is a Feather file: save it as Parquet",
+}
+# and a table rarely.
+SUSPECT = {
+    b"PAR1": "it looks like Parquet: call it .parquet",
+    b"%%MatrixMarket": "it looks like a Matrix Market file: call it .mtx",
+    b"SQLite format 3": "it looks like a data base of SQLite",
+    b"{": "it looks like JSON",
+    b"[": "it looks like JSON",
+    b"<": "it looks like HTML or XML",
+}
+HEAD = 1 << 12  # bytes of a file that are looked at to say what it is
 
 
 class CsvFile(NamedTuple):
@@ -81,6 +106,10 @@ def csv_names(source: CsvFile) -> list[str]:
     arrow()
     from pyarrow import csv as arrow_csv
 
+    head = _head(source)
+    for first, what in FOREIGN.items():
+        if head.startswith(first):
+            raise ValueError(f"{source.name}: expected a table in UTF-8 text, but it {what}")
     with _explained(source), source.opened() as file:
         reader = arrow_csv.open_csv(file, parse_options=parsing(source.delimiter))
         return list(reader.schema.names)
@@ -96,7 +125,11 @@ def read_csv(
     pa = arrow()
     from pyarrow import csv as arrow_csv
 
-    check_names([*labels, *numbers], csv_names(source), source.name)
+    present = csv_names(source)
+    try:
+        check_names([*labels, *numbers], present, source.name)
+    except ValueError as error:
+        raise ValueError(f"{error}{_likely_reason(source)}") from None
     as_text = dict.fromkeys([*labels, *numbers], pa.string())
     with _explained(source), source.opened() as file:
         table = arrow_csv.read_csv(
@@ -118,27 +151,50 @@ def read_csv(
 @contextmanager
 def _explained(source: CsvFile) -> Iterator[None]:
     """Turn what Arrow raises into a message that names the file, and the likely reason."""
+    pa = arrow()
     try:
         yield
-    except arrow().ArrowInvalid as error:
-        reason = "it is empty" if "Empty CSV" in str(error) else str(error)
-        if "UTF8" in reason:
+    except pa.ArrowMemoryError as error:
+        raise MemoryError(f"{source.name}: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter from names of columns
+        reason = "it is empty" if "Empty CSV" in str(error) else shortened(str(error))
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
             reason += "; save the file as UTF-8"
-        with source.opened() as file:
-            header = file.readline().decode(errors="replace")
-        if header.count(";") > header.count(source.delimiter):
-            reason += (
-                "; its header looks separated by ';', where ',' (.csv) or tabs (.tsv) are read"
-            )
-        raise ValueError(f"{source.name}: expected a table: {reason}") from None
+        raise ValueError(
+            f"{source.name}: expected a table: {reason}{_likely_reason(source)}"
+        ) from None
+
+
+def _head(source: CsvFile) -> bytes:
+    with source.opened() as file:
+        return file.read(HEAD)
+
+
+def _likely_reason(source: CsvFile) -> str:
+    """Say what else a file may be that could not be read; nothing where there is no sign."""
+    head = _head(source).removeprefix(codecs.BOM_UTF8)
+    for first, what in SUSPECT.items():
+        if head.lstrip().startswith(first):
+            return f"; {what}"
+    if b"\0" in head:
+        return "; it holds NUL bytes, as no text in UTF-8 does"
+    header = head.splitlines()[0] if head else b""
+    if header.count(b";") > header.count(source.delimiter.encode()):
+        return "; its header looks separated by ';', where ',' (.csv) or tabs (.tsv) are read"
+    return ""
 
 
 def _line(source: CsvFile, at: int) -> int:
     """Return the line, from 1, on which row `at` of a table ends: empty lines are no rows."""
-    with io.TextIOWrapper(source.opened(), "utf-8", newline="") as file:
-        reader = csv.reader(file, delimiter=source.delimiter)
-        ends = (reader.line_num for row in reader if row)  # of the header, then of each row
-        return next(islice(ends, at + 1, None))
+    usual = csv.field_size_limit(sys.maxsize)  # of the process, and far below what Arrow reads
+    try:
+        # Columns that nobody asked for may hold any bytes.
+        with io.TextIOWrapper(source.opened(), "utf-8", errors="replace", newline="") as file:
+            reader = csv.reader(file, delimiter=source.delimiter)
+            ends = (reader.line_num for row in reader if row)  # of the header, then of each row
+            return next(islice(ends, at + 1, None), reader.line_num)
+    finally:
+        csv.field_size_limit(usual)
 
 
 def _label_column(column: Any, is_text: bool) -> Any:
@@ -177,5 +233,6 @@ def _number_column(column: Any, name: str, where: Where) -> Any:
         else:
             first = middle
     raise ValueError(
-        f"column {name!r} must hold numbers, got {column[first].as_py()!r} at {where(first)}"
+        f"column {name!r} must hold numbers, got {shortened(repr(column[first].as_py()))} at "
+        f"{where(first)}"
     )

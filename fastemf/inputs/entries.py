@@ -116,7 +116,7 @@ def index_dtype(shape: tuple[int, int]) -> np.dtype[Any]:
     return np.dtype(np.int32 if max(shape) <= np.iinfo(np.int32).max else np.int64)
 
 
-def check_positions(shape: tuple[int, int], size: int) -> None:
+def check_positions(shape: tuple[int, ...], size: int) -> None:
     """Refuse a shape that follows from the largest indices where these must be identifiers."""
     if max(shape) > 1000 * (size + 1000):
         raise ValueError(

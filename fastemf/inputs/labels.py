@@ -18,6 +18,7 @@ from fastemf.inputs.columns import (
     kind_of,
     position,
     read_column,
+    shortened,
 )
 
 __all__ = ["Labels", "check_known"]
@@ -215,7 +216,7 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
     for positions, column, what in sides:
         if positions.size and positions.min() < 0:
             unknown = distinct_where(column, positions < 0, what)
-            listed = ", ".join(map(repr, unknown[:SHOWN].tolist()))
+            listed = ", ".join(shortened(repr(label)) for label in unknown[:SHOWN].tolist())
             more = f", … {unknown.size - SHOWN} more" if unknown.size > SHOWN else ""
             parts.append(f"{unknown.size} in {what} ({listed}{more})")
     if parts:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastemf.inputs.columns import Where
+from fastemf.inputs.columns import Where, shortened
 from fastemf.inputs.csv_files import DELIMITERS, CsvFile, csv_bytes, csv_names, read_csv
+from fastemf.inputs.sparse_files import MATRICES, read_matrix
 from fastemf.inputs.tables import arrow, check_names, table_row
 from fastemf.support.whole_file import replacing
 
@@ -26,7 +27,6 @@ __all__ = [
 ]
 
 TABLES = (*DELIMITERS, ".parquet")
-MATRICES = (".mtx", ".mtx.gz", ".npz")
 FORMATS = (*TABLES, *MATRICES)
 
 
@@ -35,6 +35,21 @@ class FromFile(NamedTuple):
 
     content: Any  # an Arrow table, or a scipy sparse matrix
     where: Where  # a line of the table is
+
+
+@contextmanager
+def naming(source: Any) -> Iterator[None]:
+    """Let every error about the content of a file name it."""
+    try:
+        yield
+    except (TypeError, ValueError, IndexError, MemoryError) as error:
+        name = _name_of(source)
+        if name in str(error):
+            raise
+        # Not always the error's own type: that of a decoder takes other arguments.
+        kinds = (TypeError, IndexError, MemoryError, ValueError)
+        kind = next(kind for kind in kinds if isinstance(error, kind))
+        raise kind(f"{name}: {error}") from None
 
 
 def is_source(R: Any) -> bool:
@@ -77,7 +92,7 @@ def read_file(
     path, extension = _existing(source)
     if extension == ".parquet":
         return _read_parquet(path, [*labels, *numbers])
-    return FromFile(_read_matrix(path, extension), table_row)
+    return FromFile(read_matrix(path, extension), table_row)
 
 
 def column_names(source: Any) -> list[str] | None:
@@ -160,6 +175,8 @@ def _existing(source: Any) -> tuple[Path, str]:
         )
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():  # a pipe cannot be read twice, and a device may have no end
+        raise OSError(f"{path}: expected a regular file; CSV from a pipe is read as -")
     return path, _extension(path, FORMATS)
 
 
@@ -177,11 +194,18 @@ def _csv_in(source: Any) -> CsvFile | None:
         if extension not in DELIMITERS:
             return None
         return CsvFile(lambda: path.open("rb"), str(path), DELIMITERS[extension])
+    if isinstance(source, str) and sys.stdin is None:
+        raise ValueError("standard input is closed")
     file = sys.stdin.buffer if isinstance(source, str) else source
     text = file.read()
     content = text.encode() if isinstance(text, str) else text
-    name = "standard input" if source == "-" else str(getattr(source, "name", "the file"))
-    return CsvFile(lambda: io.BytesIO(content), name, ",")
+    return CsvFile(lambda: io.BytesIO(content), _name_of(source), ",")
+
+
+def _name_of(source: Any) -> str:
+    if isinstance(source, (str, os.PathLike)):
+        return "standard input" if source == "-" else str(Path(source))
+    return str(getattr(source, "name", "the file"))
 
 
 @contextmanager
@@ -190,29 +214,20 @@ def _parquet(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        with parquet.ParquetFile(path) as file:
+        # By its bytes, which Arrow takes as they are, a name need not be text in UTF-8.
+        with pa.OSFile(os.fsencode(path)) as bytes_, parquet.ParquetFile(bytes_) as file:
             yield file
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{path}: expected a Parquet file: {error}") from None
+    except pa.ArrowMemoryError as error:
+        raise MemoryError(f"{path}: {error}") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: expected a Parquet file: {shortened(str(error))}") from None
 
 
 def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:
     with _parquet(path) as file:
         check_names(names, file.schema_arrow.names, str(path))
         table = file.read(columns=list(dict.fromkeys(names)))
+        table.validate(full=True)  # text that is no UTF-8 would be found out by who uses it
     if len(table) == 0:
         raise ValueError(f"{path}: expected rows, got none")
-    return FromFile(table, table_row)
-
-
-def _read_matrix(path: Path, extension: str) -> Any:
-    import scipy.io
-    import scipy.sparse
-
-    try:
-        if extension == ".npz":
-            return scipy.sparse.load_npz(path)
-        return scipy.io.mmread(path)
-    except Exception as error:  # whatever the bytes make scipy, zipfile or zlib raise
-        kind = "a sparse matrix of scipy" if extension == ".npz" else "a Matrix Market file"
-        raise ValueError(f"{path}: expected {kind}: {error}") from None
+    return FromFile(table, lambda at: f"row {at} of {path} (from 0)")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, shortened
 from fastemf.inputs.entries import warn_of_lines
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
@@ -23,6 +23,8 @@ __all__ = [
     "Labelled", "Sides", "arrow", "as_arrow_table", "check_names", "from_columns", "from_frame",
     "from_table", "is_frame", "is_table", "numbers", "select_columns", "table_row",
 ]  # fmt: skip
+
+LISTED = 50  # names of columns in a message
 
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
 
@@ -153,7 +155,9 @@ def from_columns(
 
 def check_names(names: Sequence[Any], present: list[Any], table: str = "the table") -> None:
     """Refuse names of columns that are not in a table, or are there more than once."""
-    listed = ", ".join(map(repr, present)) or "none"
+    listed = ", ".join(shortened(repr(name), 60) for name in present[:LISTED]) or "none"
+    if len(present) > LISTED:
+        listed += f", … {len(present) - LISTED} more"
     for name in names:
         if name is None:
             raise ValueError(
@@ -212,7 +216,22 @@ def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
         np.asarray(frame.index), np.asarray(frame.columns), matrix[i, j], v, sides,
         (_name(frame.index), _name(frame.columns)), 1, table_row,
     )  # fmt: skip
+    _check_distinct(found.rows, found.row_labels, "index")
+    _check_distinct(found.cols, found.col_labels, "columns")
     return found._replace(rows=found.rows[i], cols=found.cols[j], where=None)
+
+
+def _check_distinct(places: NDArray[Any], labels: Labels, side: str) -> None:
+    """Refuse a label twice: cells of a matrix are no repeated measurements."""
+    counts = np.bincount(places)
+    if counts.max() > 1:
+        label = labels.values[np.argmax(counts > 1)]
+        times = counts[np.argmax(counts > 1)]
+        raise ValueError(
+            f"the {side} of R as a matrix must have distinct labels, got {label!r} {times} times; "
+            "rename or drop one, or pass repeated measurements as lines, with rows=, cols= and "
+            "values="
+        )
 
 
 def _matrix(frame: Any, name: str) -> NDArray[Any]:

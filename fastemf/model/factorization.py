@@ -318,7 +318,7 @@ class Factorization:
             them), or None for all rows. Rows are predicted a block at a time: memory is
             bounded whatever their number.
         n
-            How many columns.
+            How many columns; above the number of columns it is that number.
         order
             ``"smallest"`` if small values are good (latency), ``"largest"`` if large ones
             are (spend). There is no default: the wrong one lists the worst.
@@ -351,7 +351,7 @@ class Factorization:
         >>> best.values.round(6).tolist()
         [[3.0], [nan], [6.0]]
         """
-        n = check_integer(n, "n", minimum=1)
+        n = min(check_integer(n, "n", minimum=1), self.cols.size)
         check_choice(order, "order", ("smallest", "largest"))
         bounds = check_clip(clip, self.X.dtype)
         rows = np.arange(self.rows.size)
@@ -377,6 +377,13 @@ class Factorization:
         compared: X G and Y G⁻ᵀ are the same model as X and Y, with other factors. No
         dense matrix is formed. The row itself is not listed, nor are rows without any
         observation; such a row resembles none. Of equal distances the smaller index comes first.
+
+        Parameters
+        ----------
+        row
+            A row: its index, or its label where the fit has labels.
+        n
+            How many; above the number of rows it is that number.
 
         Returns
         -------
@@ -410,7 +417,7 @@ class Factorization:
 
     def _similar(self, axis: int, item: Any, n: int) -> Similar:
         index = self.axes[axis].known_positions(item, ("rows", "cols")[axis])
-        n = check_integer(n, "n", minimum=1)
+        n = min(check_integer(n, "n", minimum=1), self.axes[axis].size)
         if index.ndim:
             name = ("row", "col")[axis]
             raise ValueError(f"{name} must be a single one, got shape {index.shape}")

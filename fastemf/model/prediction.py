@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fastemf.kernels.entries import Cells, fill_cells
 from fastemf.kernels.threads import count_threads, launch
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis
+from fastemf.support.memory import check_memory
 
 __all__ = ["Axes", "as_product", "predict_cells", "predict_pairs", "predict_rows", "residuals"]
 
@@ -40,6 +42,11 @@ def predict_cells(
 def predict_rows(axes: Axes, mu: float, i: NDArray[np.int64]) -> NDArray[Any]:
     """Predict whole rows, as a (len(i), n) array."""
     rows, cols = axes
+    check_memory(
+        i.size * cols.size * cols.factor.itemsize,
+        f"a block of {i.size} rows and {cols.size} columns",
+        "predict fewer rows at a time",
+    )
     block = rows.factor[i] @ cols.factor.T
     if rows.has_intercepts:
         a, c = _offsets(axes, mu)
@@ -75,6 +82,12 @@ def predict_pairs(
     if unknown == "error":
         check_known((i, rows, "rows"), (j, cols, "cols"))
     try:
+        size = math.prod(np.broadcast_shapes(i.shape, j.shape))
+        check_memory(
+            (16 + axes[0].factor.itemsize) * size,
+            f"a prediction of {size} cells",
+            "predict fewer at a time, or whole rows with predict_block",
+        )
         if i.shape != j.shape:  # views of the same memory, not to be written to
             i, j = (index.copy() for index in np.broadcast_arrays(i, j))
     except ValueError:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from fastemf.model.prediction import Axes, predict_cells
 from fastemf.observations.source import Side
+from fastemf.support.memory import check_memory
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
@@ -36,6 +37,11 @@ def rank_rows(
     columns.
     """
     every_col = np.arange(axes[1].size)
+    check_memory(
+        16 * rows.size * n,
+        f"a ranking of {n} columns for {rows.size} rows",
+        "lower n, or rank some",
+    )
     no_rows = axes[0].unseen[:0] if axes[0].has_intercepts else axes[0].unseen
     cols = np.full((rows.size, n), -1, np.int64)
     values = np.full((rows.size, n), np.nan, axes[0].factor.dtype)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.inputs import table_files
+from fastemf.inputs.entries import check_positions
 from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
 from fastemf.kernels.threads import count_threads
 from fastemf.model.prediction import Axes
@@ -69,8 +70,10 @@ def _is_triplets(R: Any) -> bool:
 
 def _grown(sizes: tuple[int, int], new: int, indices: Any) -> tuple[int, int]:
     """Find the shape of triplets of which one axis is new."""
-    largest = np.max(check_indices(indices, ("rows", "cols")[new], None), initial=0)
-    return (int(largest) + 1, sizes[1]) if new == 0 else (sizes[0], int(largest) + 1)
+    given = check_indices(indices, ("rows", "cols")[new], None)
+    count = int(np.max(given, initial=0)) + 1
+    check_positions((count,), given.size)
+    return (count, sizes[1]) if new == 0 else (sizes[0], count)
 
 
 def _check_shape(found: tuple[int, int], sizes: tuple[int, int], new: int | None) -> None:

@@ -21,8 +21,11 @@ from fastemf.inputs.labels import Labels
 from fastemf.kernels.entries import Counting, Placing, count_keys, place_entries
 from fastemf.kernels.threads import launch
 from fastemf.observations.source import Side, Source
+from fastemf.support.memory import check_memory
 
 __all__ = ["Observations", "group", "observe"]
+
+POINTER_BYTES = 32  # of each row and column: where its entries begin, their mass, and counting
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,9 @@ def observe(
     ------
     TypeError, ValueError, IndexError
         With the parameter, the rule and the value received; a value that is not
-        finite is named by its row and column.
+        finite is named by its row and column, and what is wrong in a file by the file.
+    MemoryError
+        There are more rows and columns than memory has room for.
     """
     if isinstance(R, Source) and not isinstance(R, Observations):
         raise TypeError(
@@ -113,12 +118,26 @@ def observe(
             "reads it block by block"
         )
     names = (rows, cols, values)
-    where: Where = tables.table_row
-    if table_files.is_source(R):
-        numbers = [values] + ([weights] if isinstance(weights, str) else [])
-        sides = zip((rows, cols), labels or (), strict=False)
-        texts = [name for name, side in sides if side is not None and side.kind == "str"]
-        R, where = table_files.read_file(R, [rows, cols], numbers, texts)
+    if not table_files.is_source(R):
+        return _observe(R, weights, shape, names, labels, n_threads, tables.table_row)
+    numbers = [values] + ([weights] if isinstance(weights, str) else [])
+    sides = zip((rows, cols), labels or (), strict=False)
+    texts = [name for name, side in sides if side is not None and side.kind == "str"]
+    with table_files.naming(R):
+        content, where = table_files.read_file(R, [rows, cols], numbers, texts)
+        return _observe(content, weights, shape, names, labels, n_threads, where)
+
+
+def _observe(
+    R: Any,
+    weights: Any,
+    shape: Any,
+    names: tables.ColumnNames,
+    labels: tables.Sides | None,
+    n_threads: int,
+    where: Where,
+) -> Observations:
+    """Observe what is in memory; `where` a line of a table was, for messages."""
     if tables.is_table(R):
         if shape is not None:
             raise ValueError(f"shape is for triplets; a table has that of its labels, got {shape}")
@@ -164,6 +183,11 @@ def _labelled(found: tables.Labelled, n_threads: int) -> Observations:
 
 def _grouped_both(entries: EntryArrays, n_threads: int) -> Observations:
     shape, rows, cols, values, v, pointers, transposed, _ = entries
+    check_memory(
+        POINTER_BYTES * sum(shape),
+        f"a matrix of {shape[transposed]} rows and {shape[1 - transposed]} columns",
+        "number those that are observed from 0, without gaps, or pass a table with labels",
+    )
     if pointers is None:
         by_row = group(rows, cols, None, values, v, shape[0], n_threads)
     else:

@@ -11,6 +11,7 @@ from scipy.sparse.linalg import LinearOperator
 from fastemf.kernels.threads import single_threaded_blas
 from fastemf.operators.adjoint_check import check_adjoint
 from fastemf.operators.operator import CheckedOperator, check_columns
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_dtype, check_shape
 
 __all__ = ["Linear"]
@@ -47,6 +48,9 @@ class Linear(CheckedOperator):
             )
         m, n = check_shape(shape, "shape")
         self.shape = (check_columns(operator.shape, (m, n)), m, n)
+        check_memory(
+            2 * 8 * m * n, f"a LinearOperator of {m} x {n} matrices", "use another operator"
+        )
         self.dtype = check_dtype(np.dtype(operator.dtype or np.float64), "A")
         self._operator = operator
         check_adjoint(self)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastemf.kernels.threads import count_threads
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_dtype, check_indices, check_integer
 
 __all__ = ["CheckedOperator", "Operator", "check_columns"]
@@ -120,6 +121,12 @@ class CheckedOperator(ABC):
         _check_side(side)
         factor = self._factor(factor, "factor", 1 - side)
         p = self.shape[0]
+        length = p if rows is None else np.size(rows)
+        check_memory(
+            length * self.shape[1 + side] * factor.shape[1] * self.dtype.itemsize,
+            f"the design of {length} measurements",
+            "ask for some rows at a time",
+        )
         which = np.arange(p) if rows is None else check_indices(rows, "rows", p)
         which = np.require(which, np.int64, ["C", "W"])
         return self._design(factor, side, which, count_threads(n_jobs))

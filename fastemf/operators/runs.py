@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["adjoint_runs", "even_runs", "thread_runs"]
+__all__ = ["ADJOINT_CHUNKS", "adjoint_runs", "even_runs", "thread_runs"]
 
 BLOCKS_PER_THREAD = 8
 ADJOINT_CHUNKS = 32  # fixed, so that the sum over them is the same for any number of threads

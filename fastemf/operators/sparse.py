@@ -107,6 +107,8 @@ class Entries(Sparse):
 
     def __init__(self, rows: ArrayLike, cols: ArrayLike, shape: tuple[int, int]) -> None:
         m, n = check_shape(shape, "shape")
+        if m * n > np.iinfo(np.int64).max:  # cells are numbered row by row
+            raise ValueError(f"shape must have fewer than 2**63 cells, got ({m}, {n})")
         self.rows = check_indices(rows, "rows", m)
         self.cols = check_indices(cols, "cols", n)
         if self.rows.ndim != 1 or self.rows.shape != self.cols.shape or not self.rows.size:

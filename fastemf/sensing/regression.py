@@ -33,7 +33,10 @@ from fastemf.loss import sign_weights
 from fastemf.operators import Operator
 from fastemf.solver.records import HalfSweep, norm
 
-__all__ = ["Design", "design_of", "gram_matrix", "overflow_error", "solve_regression"]
+__all__ = [
+    "Design", "design_of", "gram_matrix", "holds_design", "holds_gram", "overflow_error",
+    "solve_regression",
+]  # fmt: skip
 
 DESIGN_BYTES = 1 << 28
 GRAM_BYTES = 1 << 28  # N = 5792 in float64
@@ -106,10 +109,19 @@ class _Streamed:
 def design_of(A: Operator, other: NDArray[Any], side: int, n_threads: int) -> Design:
     """Make the design of one side given the other factor, held if it is small enough."""
     streamed = _Streamed(A, other, side, n_threads)
-    p, size = streamed.shape
-    if p * size * streamed.dtype.itemsize > DESIGN_BYTES:
+    if not holds_design(*streamed.shape, streamed.dtype):
         return streamed
     return _Held(A.design(other, side, n_jobs=n_threads))
+
+
+def holds_design(p: int, size: int, dtype: np.dtype[Any]) -> bool:
+    """Tell whether D, of p measurements and `size` unknowns, is held."""
+    return p * size * dtype.itemsize <= DESIGN_BYTES
+
+
+def holds_gram(size: int, dtype: np.dtype[Any]) -> bool:
+    """Tell whether H, of `size` unknowns, is held."""
+    return size**2 * dtype.itemsize <= GRAM_BYTES
 
 
 def solve_regression(
@@ -143,7 +155,7 @@ def solve_regression(
     # The rounding of f follows the size of what the residuals are differences of.
     noise = 256 * eps**2 * (float(v @ b**2) + float(v @ (b - r) ** 2) + f)
     newton: _Gram | _Krylov
-    if design.shape[1] ** 2 * design.dtype.itemsize <= GRAM_BYTES:
+    if holds_gram(design.shape[1], design.dtype):
         newton = _Gram(design, w, ridge, n_threads)
     else:
         newton = _Krylov(design, w, ridge, precondition)
@@ -368,7 +380,7 @@ def overflow_error(dtype: np.dtype[Any]) -> FloatingPointError:
     """Make the error to raise where sums are not finite."""
     return FloatingPointError(
         f"the normal equations of a half step are not finite in {dtype}: the measurements or the "
-        "factors are too large; rescale b, use float64, or raise reg"
+        "factors are too large; rescale A or b, use float64, or raise reg"
     )
 
 

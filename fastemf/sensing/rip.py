@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fastemf.kernels.threads import count_threads, single_threaded_blas
 from fastemf.operators import Operator
 from fastemf.operators.conversion import as_operator
+from fastemf.sensing.cost import check_cost
 from fastemf.sensing.regression import design_of, gram_matrix
 from fastemf.support.validation import (
     check_integer,
@@ -81,6 +82,16 @@ def rip_constant(
     -------
     RipConstant
 
+    Raises
+    ------
+    MemoryError
+        The Gram matrix of (m·rank)² or (n·rank)² numbers does not fit into memory.
+
+    Warns
+    -----
+    UserWarning
+        When one alternation is estimated to take more than ten minutes.
+
     Examples
     --------
     >>> import numpy as np, fastemf
@@ -100,21 +111,19 @@ def rip_constant(
     tol = check_number(tol, "tol")
     rng = check_rng(random_state)
     n_threads = count_threads(n_jobs)
-    starts = [rng.standard_normal((operator.shape[2], rank)) for _ in range(restarts)]
+    check_cost(operator, rank, operator.dtype, n_threads, insists_on_gram=True)
+    lower, upper = np.inf, -np.inf
+    minimiser = maximiser = (np.empty(0), np.empty(0))
     with single_threaded_blas():
-        ends = {
-            up: [_climb(operator, Y, up, max_iter, tol, n_threads) for Y in starts]
-            for up in (False, True)
-        }
-    lower, *minimiser = min(ends[False], key=lambda end: end[0])
-    upper, *maximiser = max(ends[True], key=lambda end: end[0])
-    return RipConstant(
-        max(upper - 1, 1 - lower),
-        lower,
-        upper,
-        (minimiser[0], minimiser[1]),
-        (maximiser[0], maximiser[1]),
-    )
+        for _ in range(restarts):
+            Y = rng.standard_normal((operator.shape[2], rank))
+            for up in (False, True):
+                ratio, *factors = _climb(operator, Y, up, max_iter, tol, n_threads)
+                if not up and ratio < lower:
+                    lower, minimiser = ratio, (factors[0], factors[1])
+                elif up and ratio > upper:
+                    upper, maximiser = ratio, (factors[0], factors[1])
+    return RipConstant(max(upper - 1, 1 - lower), lower, upper, minimiser, maximiser)
 
 
 def _climb(
@@ -197,8 +206,13 @@ def measurements_needed(
         raise ValueError(f"constant must be positive, got {constant!r}")
     kappa = max(omega, 1 - omega) / min(omega, 1 - omega)
     long = max(m, n)
-    growth = constant * k**3 * long * log(long)
     dof = k * (m + n - k)
-    return MeasurementsNeeded(
-        ceil(kappa**4 * growth), ceil(kappa**2 * growth), dof, PRACTICAL * dof
-    )
+    try:
+        growth = constant * k**3 * long * log(long)
+        theory, printed = ceil(kappa**4 * growth), ceil(kappa**2 * growth)
+    except OverflowError:
+        raise ValueError(
+            "m, n, k and constant must be smaller, or omega closer to 0.5, for a sample size below "
+            f"1e308; got omega={omega:g} and constant={constant:g}"
+        ) from None
+    return MeasurementsNeeded(theory, printed, dof, PRACTICAL * dof)

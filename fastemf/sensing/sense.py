@@ -17,6 +17,7 @@ from fastemf.kernels.threads import single_threaded_blas
 from fastemf.model.factorization import Factorization
 from fastemf.operators import Entries, Operator
 from fastemf.operators.conversion import as_operator
+from fastemf.sensing.cost import check_cost
 from fastemf.sensing.regression import design_of, overflow_error, solve_regression
 from fastemf.sensing.start import measured_factors
 from fastemf.solver.axis import Axis
@@ -102,13 +103,20 @@ def sense(
     ------
     fastemf.CheckpointError, FileExistsError
         As in `fastemf.complete`.
+    MemoryError
+        The fit would take more memory than there is; the message says how much.
+    ValueError, FloatingPointError
+        Beside what is wrong with a parameter: squares of what A measures overflow or vanish, and
+        A or b must be rescaled.
 
     Warns
     -----
     ConvergenceWarning
         When `max_iter` sweeps did not reach `tol`, or rounding made a sweep raise the objective.
     UserWarning
-        When there are fewer measurements than degrees of freedom k (m + n − k).
+        When there are fewer measurements than degrees of freedom k (m + n − k), and when one
+        sweep is estimated to take more than ten minutes (2.5e8 normal numbers are drawn a second
+        and thread; `fastemf.sensing.cost` has the rule).
 
     Notes
     -----
@@ -159,6 +167,7 @@ def sense(
         with open_source((A.rows, A.cols, b), weights, (m, n), NO_NAMES, None, n_jobs) as source:
             return completion.fit(Data(source), settings, rng)
 
+    check_cost(A, k, dtype, n_threads)
     engine = SensingEngine(A, b, settings.omega, weights=weights, dtype=dtype, n_threads=n_threads)
     if isinstance(init, Factorization):
         init = EarlierModel(init.axes, init.mu)

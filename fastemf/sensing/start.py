@@ -45,13 +45,17 @@ def measured_factors(
     elif isinstance(init, tuple):
         X, Y = given_factors(init, (m, n), k, dtype)
     elif isinstance(init, str) and init == "spectral":
-        products = _adjoint_products(A, weights * b, n_threads)
+        apply, adjoint = _adjoint_products(A, weights * b, n_threads)
+        products = _checked(apply, dtype), _checked(adjoint, dtype)
         U, d, V = top_svd(*products, (m, n), k, rng, np.dtype(np.float64))
-        d *= _scale_to_fit(A, U * d, V, b, weights, n_threads)
+        d = np.ldexp(d, -np.frexp(d[0])[1])  # an exact scale, near which A measures its own size
+        measured = _measured(A, U * d, V, weights, dtype, n_threads)
+        size = float(weights @ measured**2)
+        d *= float(weights @ (b * measured)) / size if size > 0 else 1.0  # brings it closest to b
         X, Y = balanced_factors(U, d, V, k, float(np.linalg.norm(d)) / float(m * n) ** 0.5, rng)
     elif isinstance(init, str) and init == "random":
         X, Y = rng.standard_normal((m, k)), rng.standard_normal((n, k))
-        measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
+        measured = _measured(A, X, Y, weights, dtype, n_threads)
         root = float(weights @ b**2 / (weights @ measured**2)) ** 0.25 if measured.any() else 1.0
         X, Y = root * X, root * Y
     else:
@@ -78,15 +82,37 @@ def _adjoint_products(
     return product(0), product(1)
 
 
-def _scale_to_fit(
+def _checked(product: Product, dtype: np.dtype[Any]) -> Product:
+    """Make the same product, which raises where what it makes cannot be squared."""
+
+    def checked(dense: NDArray[Any]) -> NDArray[Any]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            done = product(dense)
+            _check_squares(done, float(np.sum(np.square(done, dtype=np.float64))), dtype)
+        return done
+
+    return checked
+
+
+def _measured(
     A: Operator,
     X: NDArray[np.float64],
     Y: NDArray[np.float64],
-    b: NDArray[np.float64],
     weights: NDArray[np.float64],
+    dtype: np.dtype[Any],
     n_threads: int,
-) -> float:
-    """Find the factor that brings the measurements of X Yᵀ closest to b."""
-    measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
-    size = float(weights @ measured**2)
-    return float(weights @ (b * measured)) / size if size > 0 else 1.0
+) -> NDArray[np.float64]:
+    """Measure X Yᵀ, and check that what is found can be squared."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        measured = np.asarray(A.forward(X, Y, n_jobs=n_threads), np.float64)
+        _check_squares(measured, float(weights @ measured**2), dtype)
+    return measured
+
+
+def _check_squares(values: NDArray[Any], squares: float, dtype: np.dtype[Any]) -> None:
+    if not np.isfinite(squares) or (squares == 0 and values.any()):
+        size = "large" if squares else "small"
+        raise ValueError(
+            f"A is too {size} for {dtype} beside b: the squares of what A measures must neither "
+            f"overflow nor vanish, and the largest is {np.abs(values).max():.3g}; rescale A or b"
+        )

@@ -101,29 +101,72 @@ class Axis:
         return None if self.labels is None else self.labels.name
 
     def ids(self) -> NDArray[Any]:
-        """Return what the items go by: their labels, or their numbers."""
+        """Return what the items go by: their labels, or their numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastemf import Axis
+        >>> Axis(np.ones((3, 1))).ids().tolist()
+        [0, 1, 2]
+        """
         return np.arange(self.size) if self.labels is None else self.labels.values
 
     def extended(self) -> NDArray[Any]:
-        """Return the factor with the intercepts, where there are any, as its last column."""
+        """Return the factor with the intercepts, where there are any, as its last column.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastemf import Axis
+        >>> Axis(np.ones((2, 1)), np.array([7.0, 8.0])).extended().tolist()
+        [[1.0, 7.0], [1.0, 8.0]]
+        """
         if self.intercepts is None:
             return self.factor
         return np.column_stack([self.factor, self.intercepts])
 
     def positions(self, given: Any, what: str) -> NDArray[np.int64]:
-        """Number the items given, by label where there are labels; -1 for an unknown label."""
+        """Number the items given, by label where there are labels; -1 for an unknown label.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastemf import Axis, Labels
+        >>> regions = Axis(np.ones((2, 1)), labels=Labels(["eu", "us"]))
+        >>> regions.positions(["us", "uk"], "rows").tolist()
+        [1, -1]
+        """
         if self.labels is None:
             return check_indices(given, what, self.size)
         return self.labels.positions(given, what=what)
 
     def known_positions(self, given: Any, what: str) -> NDArray[np.int64]:
-        """Number the items given as `positions` does; unknown labels raise ValueError."""
+        """Number the items given as `positions` does; unknown labels raise ValueError.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastemf import Axis, Labels
+        >>> regions = Axis(np.ones((2, 1)), labels=Labels(["eu", "us"]))
+        >>> regions.known_positions("us", "rows").tolist()
+        1
+        """
         found = self.positions(given, what)
         check_known((found, given, what))
         return found
 
     def called(self, places: NDArray[np.int64]) -> NDArray[Any]:
-        """Name the items at these places: their labels, with None or NaT for -1, or the places."""
+        """Name the items at these places: their labels, with None or NaT for -1, or the places.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastemf import Axis, Labels
+        >>> regions = Axis(np.ones((2, 1)), labels=Labels(["eu", "us"]))
+        >>> regions.called(np.array([1, -1])).tolist()
+        ['us', None]
+        """
         if self.labels is None:
             return places
         found = self.labels.take(places)

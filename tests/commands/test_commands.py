@@ -924,6 +924,103 @@ fastemf.completion.alternate = alternate
     assert Path("model.npz").read_bytes() == b"precious"
 
 
+# --- shells --------------------------------------------------------------------------------
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="a shell of POSIX")
+PLAIN_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def in_a_shell(line, **environment):
+    """A line of a shell in which $F is the command; returns code, output and errors, as bytes."""
+    here = {"PYTHONPATH": str(Path(fastemf.__file__).parent.parent), **environment}
+    here["F"] = f"{sys.executable} -m fastemf"
+    done = subprocess.run(["bash", "-c", line], env=os.environ | here, capture_output=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.subprocess
+@POSIX
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_fit_without_streams(log, closed):
+    code, _, _ = in_a_shell(f"$F fit {log} -k 2 --max-iter 6 -o model.npz {closed}")
+    assert code == 0
+    same_fit("model.npz", by_api())
+    code, out, _ = in_a_shell(f"$F fit {log} -k 0 -o other.npz {closed}")
+    assert (code, out) == (2, b"")
+    assert not Path("other.npz").exists()
+
+
+@pytest.mark.subprocess
+@POSIX
+def test_warnings_that_nobody_reads_stop_nothing(log):
+    """As in ``fastemf fit ... 2>&1 >/dev/null | true``, and with errors on a full disk."""
+    line = f"$F fit {log} -k 2 --max-iter 6 -o model.npz"
+    command = f"trap '' PIPE; ({line} 2>&3 >/dev/null; echo $? >code) 3>&1 | true; cat code"
+    for _ in range(100):  # until the shell's left side is done
+        if in_a_shell(command)[1].strip():
+            break
+    assert Path("code").read_text() == "0\n"
+    same_fit("model.npz", by_api())
+    if os.path.exists("/dev/full"):
+        assert in_a_shell(f"{line} --force 2>/dev/full >/dev/null")[0] == 0
+        assert in_a_shell(f"{line} 2>/dev/full")[0] == 2  # it exists
+
+
+@pytest.fixture
+def dashed(quiet):
+    """A model whose rows are called like options, numbers and names of elsewhere."""
+    clients = ["-x", "-1", "--force", "eu-ü", "-", "-1.5"] * 4
+    services = np.repeat(["a", "b", "c", "d"], 6)
+    table_files.write_table("d.csv", {"client": clients, "service": services, "ms": np.arange(24)})
+    quiet("fit", "d.csv", "-k", "1", "--max-iter", "1", "-o", "d.npz")
+    return "d.npz"
+
+
+@pytest.mark.parametrize(
+    ("argv", "rows"),
+    [
+        (["d.npz", "-n", "1", "--", "-x"], ["-x"]),
+        (["-n", "1", "d.npz", "--", "-x"], ["-x"]),
+        (["-n", "1", "--", "d.npz", "-x", "--force"], ["-x", "--force"]),
+        (["d.npz", "-n", "1", "-1"], ["-1"]),
+        (["d.npz", "-1", "-n", "1"], ["-1"]),
+        (["d.npz", "-1", "-n", "1", "-1.5", "eu-ü"], ["-1", "-1.5", "eu-ü"]),
+        (["d.npz", "-n", "1", "-"], ["-"]),
+        (["d.npz", "-n", "1", "eu-ü", "--", "-x", "-1"], ["eu-ü", "-x", "-1"]),
+    ],
+)
+def test_labels_like_options(argv, rows, dashed, quiet):
+    assert parsed(quiet("rank", *argv))["client"] == rows
+
+
+@pytest.mark.parametrize("argv", [["-y"], ["eu-ü", "--jobs"], ["-n", "1", "eu-ü", "-y"]])
+def test_options_that_are_none_stay_errors(argv, dashed, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["rank", dashed, *argv])
+    assert left.value.code == 2
+    assert "unrecognized arguments: " in capsys.readouterr().err
+
+
+@pytest.mark.subprocess
+@POSIX
+def test_names_in_a_locale_that_has_none_of_their_letters(dashed):
+    Path("d.csv").rename("dü.csv")
+    Path("c.csv").write_text(Path("dü.csv").read_text("utf-8").replace("client", "clï"), "utf-8")
+    line = (
+        "$F rank d.npz eu-ü -n 1; $F fit dü.csv -k 1 --max-iter 1 -o mü.npz; $F info mü.npz;"
+        "$F fit c.csv --rows clï --cols service --values ms -k 1 --max-iter 1 -o mc.npz;"
+        "$F predict mü.npz dü.csv -o pü.parquet; $F predict mü.npz pü.parquet"
+    )
+    code, out, err = in_a_shell(f"set -e; {line}", **PLAIN_LOCALE)
+    assert code == 0, err
+    assert out.decode().count('"eu-ü"') == 5
+    same_fit("mü.npz", fastemf.load("d.npz"))
+    assert fastemf.load("mc.npz").row_labels.name == "clï"
+    code, out, err = in_a_shell("$F rank d.npz $'eu-\\xff'", **PLAIN_LOCALE)
+    assert (code, out) == (2, b"")
+    assert err == b"fastemf: labels and names of columns must be UTF-8, got b'eu-\\xff'\n"
+
+
 # --- the real thing ------------------------------------------------------------------------
 
 

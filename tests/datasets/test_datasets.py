@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 
 import numpy as np
@@ -294,3 +295,16 @@ def test_latencies_are_a_skewed_log_with_repeats():
 def test_latencies_name_what_is_wrong(name):
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         make_latencies(**{name: 0})
+
+
+def test_damaged_archives_are_named(tmp_path):
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("rtMatrix.txt", "1 2\n3 4\n" * 100)
+    good = path.read_bytes()
+    for change in (good.index(b"rtMatrix.txt") + 14, good.index(b"PK\x01\x02")):
+        damaged = bytearray(good)
+        damaged[change] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises((ValueError, FileNotFoundError), match=re.escape(str(path))):
+            load_wsdream(path)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
+import os
 import sys
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +16,7 @@ import scipy.io
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 from strategies import sparse_array
 
 import fastemf
@@ -74,8 +79,6 @@ def test_sparse_matrices_come_back(extension, tmp_path):
     elif extension == ".mtx":
         scipy.io.mmwrite(path, R, precision=17)
     else:
-        import gzip
-
         with gzip.open(path, "wb") as file:
             scipy.io.mmwrite(file, R, precision=17)
     found, expected = observe(path), observe(R.tocsr())
@@ -231,3 +234,226 @@ def test_foreign_csv_files_are_recognised(tmp_path):
     latin.write_bytes("client,service,ms\nZürich,a,1\n".encode("latin-1"))
     with pytest.raises(ValueError, match="save the file as UTF-8"):
         observe(latin, **NAMES)
+
+
+# --- hostile files -------------------------------------------------------------------------
+
+
+def refusal(path, names=NAMES, kind=ValueError):
+    with pytest.raises(kind) as caught:
+        observe(path, **names)
+    text = str(caught.value)
+    assert str(path) in text
+    assert len(text) < 1000
+    assert type(caught.value) is kind
+    return text
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize("extension", [".csv", ".parquet", ".mtx", ".npz"])
+def test_pipes_are_not_waited_for(extension, tmp_path):
+    path = tmp_path / f"pipe{extension}"
+    os.mkfifo(path)
+    assert "expected a regular file" in refusal(path, kind=OSError)
+
+
+def test_a_closed_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(ValueError, match=r"^standard input is closed$"):
+        observe("-", **NAMES)
+
+
+def test_long_fields_are_named_by_their_line(tmp_path):
+    """Python's csv module, which counts the lines, has a limit for fields."""
+    text = f"{HEAD}a,b,1\n{'x' * 300_000},b,fast\n"
+    path = written(tmp_path / "log.csv", text)
+    limit = csv.field_size_limit()
+    assert "got 'fast' at line 3 of" in refusal(path)
+    assert csv.field_size_limit() == limit
+    path = written(tmp_path / "log.csv", f"{HEAD}a,b,{'9' * 300_000}x\n")
+    assert "column 'ms' must hold numbers, got '999" in refusal(path)
+    path = written(tmp_path / "log.csv", f"{HEAD}{'x' * 300_000},b,2\n")
+    assert observe(path, **NAMES).row_labels.values.tolist() == ["x" * 300_000]
+
+
+def test_bytes_of_other_columns_do_not_matter(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"client,service,ms,note\na,b,1,\xff\xfe\na,c,2,\0\n")
+    assert observe(path, **NAMES).by_row.values.tolist() == [1, 2]
+    path.write_bytes(b"client,service,ms,note\na,b,1,\xff\xfe\na,c,fast,\0\n")
+    assert "got 'fast' at line 3" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (gzip.compress(HEAD.encode()), "compressed by gzip: unpack it"),
+        (b"PK\x03\x04" + bytes(100), "a zip archive or an Excel workbook"),
+        (b"\xd0\xcf\x11\xe0" + bytes(100), "an Excel workbook"),
+        ((HEAD + "a,b,1\n").encode("utf-16"), "UTF-16 text: save it as UTF-8"),
+        (b'[{"client": "a", "service": "b", "ms": 1}]\n', "it looks like JSON"),
+        (b'{"client": "a", "service": "b", "ms": 1}\n', "it looks like JSON"),
+        (b"<html><body>404, 404\n", "it looks like HTML"),
+        (b"PAR1\x15\x04", "it looks like Parquet"),
+        (b"client,service,m\0s\na,b,1\n", "it holds NUL bytes"),
+        (bytes(100), "it holds NUL bytes"),
+        (b"cli\xffent,service,ms\na,b,1\n", "save the file as UTF-8"),
+        (HEAD.encode() + b"a\xff,b,1\n", "save the file as UTF-8"),
+        (b"x" * (3 << 20), "expected a table"),
+    ],
+    ids=range(13),
+)
+def test_what_is_no_csv_is_recognised(content, reason, tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(content)
+    assert reason in refusal(path)
+
+
+def parquet_file(tmp_path, table):
+    path = tmp_path / "log.parquet"
+    parquet.write_table(table, path)
+    return path
+
+
+def test_parquet_files_are_named_in_every_refusal(tmp_path):
+    for name, column, message, kind in [
+        ("ms", ["1", "2"], "column 'ms' must hold numbers", TypeError),
+        ("client", [1.5, 2.5], "column 'client' must hold integers", TypeError),
+        ("ms", [1.0, None], "first at row 1 of", ValueError),
+        ("ms", [1.0, np.inf], "got inf at row 1 of", ValueError),
+    ]:
+        columns = {"client": ["a", "b"], "service": ["x", "y"], "ms": [1.0, 2.0]} | {name: column}
+        assert message in refusal(parquet_file(tmp_path, pa.table(columns)), kind=kind)
+
+
+def test_text_in_parquet_that_is_no_utf8(tmp_path):
+    raw = pa.array([b"a\xff", b"b"]).view(pa.string())
+    table = pa.table({"client": raw, "service": ["x", "y"], "ms": [1.0, 2.0]})
+    path = parquet_file(tmp_path, table)
+    assert "UTF8" in refusal(path).upper().replace("-", "")
+
+
+MARKET = "%%MatrixMarket matrix coordinate real general\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "its first line must be"),
+        ("%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 0\n", "['coordinate', 'c"),
+        (MARKET, "expected a line with its size, got b''"),
+        (MARKET + "2 2\n1 1 1\n", "expected a line with its size"),
+        (MARKET + "2 -2 1\n1 1 1\n", "expected a line with its size"),
+        (
+            MARKET + "2 2 1000000000000\n1 1 1\n",
+            "header says 1000000000000 lines of numbers, got 1",
+        ),
+        (MARKET + "2 2 1\n1 1 1\n2 2 2\n", "header says 1 lines of numbers, got 2"),
+        (
+            MARKET + "2 2 2\n1 1\n1 2 2 2\n",
+            "(in an array, of entries), got b'1 1'",
+        ),
+        (MARKET + "2 2 1\n1 1", "expected lines of positions"),
+        (MARKET + "2 2 1\n3 1 5\n", "ndex out of bounds"),
+        (MARKET + "2 2 1\n1 0 5\n", "ndex out of bounds"),
+        (MARKET + "2 2 1\n1.5 1 5\n", "expected lines of positions"),
+        (MARKET + "2 2 1\n1 1 5\0\n", "expected lines of positions"),
+        (MARKET + "2 2 1\n1 1 5-5\n", "expected lines of positions"),
+        (MARKET + "2 2 1\n1 1 nan\n", "must be finite"),
+        (MARKET.replace("general", "symmetric") + "2 3 1\n1 1 1\n", "must be square, got 2 x 3"),
+        (MARKET + "100000000000 100000000000 1\n1 1 1\n", "takes at least"),
+    ],
+    ids=range(17),
+)
+def test_damaged_matrix_market_files(text, message, tmp_path):
+    kind = MemoryError if "takes" in message else ValueError
+    assert message in refusal(written(tmp_path / "R.mtx", text), {}, kind)
+    path = tmp_path / "R.mtx.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert message in refusal(path, {}, kind)
+    path.write_bytes(gzip.compress(text.encode())[:-3])
+    refusal(path, {})
+
+
+def test_matrix_market_files_are_read_as_scipy_reads_good_ones(tmp_path):
+    rng = np.random.default_rng(0)
+    square = sp.random_array((5, 5), density=0.5, rng=rng)
+    path = tmp_path / "R.mtx"
+    for R, options in [
+        (sp.random_array((6, 4), density=0.5, rng=rng), {}),
+        (sp.random_array((6, 4), density=0.5, rng=rng), {"field": "pattern"}),
+        ((100 * square).astype(int), {"comment": "some\n lines"}),
+        (square + square.T, {}),
+        (square - square.T, {}),
+        (square.toarray(), {}),
+        ((square + square.T).toarray(), {}),
+        ((square - square.T).toarray(), {}),
+    ]:
+        scipy.io.mmwrite(path, R, precision=17, **options)
+        ours, theirs = table_files.read_file(path, [], []).content, scipy.io.mmread(path)
+        assert sp.issparse(ours) == sp.issparse(theirs)
+        if sp.issparse(ours):
+            ours, theirs = ours.toarray(), theirs.toarray()
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_blank_lines_of_matrix_market_files_are_none(tmp_path):
+    text = f"{MARKET}% two\n\n 2 2 2\n\n1 1 5\n \t\r\n\n 2  2\t7.5e0 \r\n\n"
+    found = observe(written(tmp_path / "R.mtx", text))
+    assert found.by_row.values.tolist() == [5, 7.5]
+
+
+def npz_parts(form="csr"):
+    R = sp.coo_array(([1.0, 2.0], ([0, 1], [1, 2])), shape=(2, 3)).asformat(form)
+    out = io.BytesIO()
+    sp.save_npz(out, R)
+    with np.load(io.BytesIO(out.getvalue())) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+def test_every_form_of_a_matrix_of_scipy(form, tmp_path):
+    path = tmp_path / "R.npz"
+    np.savez(path, **npz_parts(form))
+    found = table_files.read_file(path, [], []).content
+    assert found.format == form
+    np.testing.assert_array_equal(found.toarray(), sp.load_npz(path).toarray())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "kind"),
+    [
+        ({"format": np.array(b"xyz")}, "its format must be one of csr", ValueError),
+        ({"format": np.array([1, 2])}, "it has no format", ValueError),
+        ({"shape": np.array([2.0, 3.0])}, "its shape must be two integers", ValueError),
+        ({"shape": np.array([-2, 3])}, "R.npz", ValueError),
+        ({"shape": np.array([10**12, 3])}, "R.npz", ValueError),
+        ({"indices": np.array([1.0, 2.0])}, "its indices must be integers", ValueError),
+        ({"indices": np.array([1, 10**9])}, "R.npz", (IndexError, ValueError)),
+        ({"indptr": np.array([0, 9, 2])}, "R.npz", ValueError),
+        ({"data": np.array(["a", "b"])}, "R.npz", (TypeError, ValueError)),
+        ({"data": np.ones((2, 2))}, "its data must have 1 dimensions", ValueError),
+        ({"data": None}, "it has no array 'data'", ValueError),
+    ],
+    ids=range(11),
+)
+def test_damaged_matrices_of_scipy(changes, message, kind, tmp_path):
+    path = tmp_path / "R.npz"
+    parts = {name: part for name, part in (npz_parts() | changes).items() if part is not None}
+    np.savez(path, **parts)
+    with pytest.raises(kind) as caught:
+        observe(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_header_of_an_array_asks_for_no_memory(tmp_path):
+    path = tmp_path / "R.npz"
+    np.savez(path, **npz_parts())
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts["data.npy"] = parts["data.npy"].replace(b"(2,), }         ", b"(200000000,), } ")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    assert "data.npy" in refusal(path, {})

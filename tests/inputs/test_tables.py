@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import subprocess
 import sys
 
@@ -493,3 +494,54 @@ def test_rows_and_cols_are_two_columns():
     log = pa.table({"client": ["a", "b"], "ms": [1.0, 2.0]})
     with pytest.raises(ValueError, match="must name two columns, got 'client' for both"):
         fastemf.complete(log, 0.5, 1, rows="client", cols="client", values="ms")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("axis", ["index", "columns"])
+def test_a_label_twice_on_a_side_of_a_matrix_is_named(axis, kind, fit):
+    labels = [KINDS[kind](i) for i in (0, 1, 2)]
+    wide = pd.DataFrame(np.arange(9.0).reshape(3, 3) + 1, index=labels, columns=labels)
+    wide.iloc[2, 1] = np.nan
+    twice = wide.set_axis([labels[0], labels[1], labels[1]], axis=axis)
+    named = re.escape(repr(observe(wide).row_labels.values[1]))
+    message = f"the {axis} of R as a matrix must have distinct labels, got {named} 2 times"
+    fitted = fastemf.complete(wide, 0.5, 1, reg=0.1)
+    for call in (
+        lambda: fastemf.complete(twice, 0.5, 1),
+        lambda: fastemf.complete_levels(twice, (0.2, 0.8), 1),
+        lambda: fastemf.select(twice, 0.5, [1]),
+        lambda: split(twice, 0.5),
+        lambda: fitted.objective(twice),
+        lambda: fitted.fold_in(twice, axis=int(axis == "columns")),
+        lambda: fitted.rank(None, 2, order="smallest", seen=twice),
+        lambda: fastemf.complete(wide, 0.5, 1, validation=twice),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_a_column_twice_cannot_be_named():
+    lines = [["a", "b"], ["x", "y"], [1.0, 2.0], [3.0, 4.0]]
+    names = ["client", "service", "ms", "ms"]
+    twice = pa.Table.from_arrays(list(map(pa.array, lines)), names)
+    framed = pd.DataFrame(dict(enumerate(lines))).set_axis(names, axis=1)
+    for table in (twice, twice.to_batches()[0], framed):
+        with pytest.raises(ValueError, match="more than one column 'ms'"):
+            observe(table, **NAMES)
+        with pytest.raises(ValueError, match="more than one column 'ms'"):
+            observe(table, rows="client", cols="ms", values="service")
+        observed = observe(
+            table.rename_columns(["client", "service", "ms", "ms2"])
+            if table is not framed
+            else framed.iloc[:, :3],
+            **NAMES,
+        )
+        assert observed.by_row.values.tolist() == [1.0, 2.0]
+
+
+def test_messages_stay_short_whatever_the_names():
+    wide = pa.table({f"{'x' * 1000}{i}": [1] for i in range(1000)})
+    with pytest.raises(ValueError, match="no column 'client'") as caught:
+        observe(wide, **NAMES)
+    assert len(str(caught.value)) < 5000
+    assert "950 more" in str(caught.value)

@@ -99,6 +99,7 @@ def test_ranking_is_sorting_by_value_then_column(m, cols, n, both, dtype, order,
     seen = rng.random((m, cols)) < share
     R = np.where(seen, 1.5, NAN) if seen.any() else None
     got = fit.rank(None, n, order=order, seen=R)
+    n = min(n, cols)
     assert got.cols.shape == got.values.shape == (m, n)
     assert got.values.dtype == dtype
     for row in range(m):
@@ -271,9 +272,20 @@ def test_equal_rows_are_at_no_distance_and_in_order(fit):
 def test_rows_without_data_resemble_none(fit):
     bare = without(fit, rows=[1, 5], cols=[3])
     assert set(bare.similar_rows(0, 9).others.tolist()) == {2, 3, 4, 6, -1}
-    assert np.isnan(bare.similar_rows(0, 9).distances).tolist() == [False] * 4 + [True] * 5
+    assert np.isnan(bare.similar_rows(0, 7).distances).tolist() == [False] * 4 + [True] * 3
     assert bare.similar_rows(5, 2).others.tolist() == [-1, -1]
     assert np.isnan(bare.similar_cols(3, 2).distances).all()
+
+
+@pytest.mark.parametrize("n", [9, 10, 10**12])
+def test_no_more_are_listed_than_there_are(fit, n):
+    for order in ("smallest", "largest"):
+        asked, all_of_them = (fit.rank(None, many, order=order) for many in (n, 9))
+        for ours, theirs in zip(asked, all_of_them, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+            assert ours.shape == (7, 9)
+    assert fit.similar_rows(0, n).others.tolist() == [*fit.similar_rows(0, 6).others, -1]
+    assert fit.similar_cols(0, n).others.tolist() == [*fit.similar_cols(0, 8).others, -1]
 
 
 def test_bad_questions_about_similarity(fit):
@@ -525,8 +537,8 @@ def test_labels_in_labels_out(fit, named, services):
 
 def test_labelled_answers_have_one_type_whether_all_places_are_filled_or_not(named, services):
     is_date = services.values.dtype.kind == "M"
-    for n in (2, 20):
-        cols = named.rank("de", n, order="smallest").cols
+    for fit in (named, without(named, cols=[2, 5])):
+        cols = fit.rank("de", 9, order="smallest").cols
         assert cols.dtype == (services.values.dtype if is_date else object)
 
 

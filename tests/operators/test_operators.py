@@ -365,3 +365,10 @@ def test_refusals_say_what_and_why(name):
 
 def test_a_representation_says_what_it_is():
     assert repr(Gaussian(9, (3, 2))) == "<Gaussian, 9 measurements of 3 x 2 matrices, float64>"
+
+
+def test_more_cells_than_can_be_numbered_are_refused():
+    with pytest.raises(
+        ValueError, match=r"fewer than 2\*\*63 cells, got \(4294967296, 4294967296\)"
+    ):
+        Entries([1], [1], (2**32, 2**32))

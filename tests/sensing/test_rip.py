@@ -92,3 +92,18 @@ def test_measurements_by_hand():
 def test_refusals(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "omega", "constant"),
+    [(10**400, 10, 0.5, 1.0), (9, 9, 1e-300, 1.0), (9, 9, 0.5, 1e308)],
+)
+def test_sample_sizes_that_are_no_numbers(m, n, omega, constant):
+    with pytest.raises(ValueError, match=r"must be smaller, or omega closer to 0\.5"):
+        fastemf.measurements_needed(m, n, 2, omega, constant=constant)
+
+
+def test_more_restarts_only_widen_the_bounds():
+    A = Gaussian(30, (5, 4), seed=1)
+    few, many = (fastemf.rip_constant(A, 2, restarts=restarts) for restarts in (1, 5))
+    assert many.lower <= few.lower <= few.upper <= many.upper

@@ -15,8 +15,10 @@ from strategies import levels, row_problems, seeds
 
 import fastemf
 from fastemf.operators import Dense, Entries, Gaussian, Rademacher, Sparse, full
-from fastemf.sensing import regression
+from fastemf.sensing import cost, regression
+from fastemf.sensing import sense as sense_module
 from fastemf.sensing import start as initialise
+from fastemf.support import memory
 
 unsettled = pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning")
 
@@ -485,3 +487,67 @@ def test_too_few_sweeps_warn():
     A, b, _ = problem(5, 4, 1, 3, 0)
     with pytest.warns(fastemf.ConvergenceWarning, match="max_iter=2 sweeps"):
         fastemf.sense(A, b, 0.2, 1, max_iter=2)
+
+
+# --- what it takes --------------------------------------------------------------------------
+
+
+def test_what_memory_has_no_room_for_is_refused(monkeypatch):
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 31)
+    A = fastemf.operators.Gaussian(10, (2**31, 1000))
+    with (
+        pytest.raises(MemoryError, match=r"10 measurements of 2147483648 x 1000 .* rank 1 takes"),
+        pytest.warns(UserWarning, match="fewer than"),
+    ):
+        fastemf.sense(A, np.ones(10), 0.3, 1)
+    with pytest.raises(MemoryError, match=r"100000 x 100000 matrices at rank 2 takes at least"):
+        fastemf.rip_constant(fastemf.operators.Gaussian(10, (10**5, 10**5)), 2)
+
+
+@pytest.mark.parametrize(("m", "spent"), [(10**6, "11 hours"), (10**7, "3 years")])
+def test_a_slow_sweep_is_announced_once(m, spent, monkeypatch):
+    class Begun(Exception):  # noqa: N818
+        pass
+
+    def begin(*_):
+        raise Begun
+
+    monkeypatch.setattr(sense_module, "measured_factors", begin)
+    A = fastemf.operators.Gaussian(10, (m, m))
+    with pytest.warns(UserWarning, match="estimated|fewer") as caught, pytest.raises(Begun):
+        fastemf.sense(A, np.ones(10), 0.3, 1, n_jobs=2)
+    told = [str(one.message) for one in caught if "estimated" in str(one.message)]
+    assert len(told) == 1
+    assert f"estimated to take {spent} or more on 2 threads" in told[0]
+
+
+def test_the_estimate_follows_the_work():
+    def seconds(p, m, n, k, n_threads=1, kind=fastemf.operators.Gaussian):
+        return cost.sweep_seconds(kind(p, (m, n)), k, np.dtype(float), n_threads)
+
+    base = seconds(10**5, 3000, 2000, 2)
+    assert seconds(2 * 10**5, 3000, 2000, 2) == pytest.approx(2 * base)
+    assert seconds(10**5, 3000, 2000, 2, n_threads=2) == pytest.approx(base / 2)
+    assert seconds(10**5, 2000, 3000, 2) == pytest.approx(base)
+    assert seconds(10**5, 3000, 2000, 2, kind=fastemf.operators.Rademacher) < base
+    assert seconds(10**5, 3000, 2000, 3) > base
+    assert seconds(400, 30, 20, 2) < 0.1
+
+
+@pytest.mark.parametrize("init", ["spectral", "random"])
+@pytest.mark.parametrize(("size", "word"), [(1e200, "large"), (1e300, "large"), (1e-200, "small")])
+def test_maps_whose_squares_overflow_or_vanish_are_refused(size, word, init):
+    A = size * np.random.default_rng(0).standard_normal((40, 5, 4))
+    message = f"A is too {word} for float64 beside b: .*; rescale A or b"
+    with pytest.raises(ValueError, match=message) as caught:
+        fastemf.sense(A, np.arange(1.0, 41.0), 0.3, 1, init=init)
+    assert type(caught.value) is ValueError  # not LinAlgError
+
+
+@pytest.mark.parametrize("init", ["spectral", "random"])
+@pytest.mark.parametrize("size", [2.0**300, 2.0**-300])
+def test_maps_of_any_other_size_give_the_same_fit(size, init):
+    A = np.random.default_rng(0).standard_normal((40, 5, 4))
+    b = np.arange(1.0, 41.0)
+    ours, theirs = (fastemf.sense(by * A, b, 0.3, 1, init=init, tol=1e-9) for by in (size, 1.0))
+    np.testing.assert_allclose(size * ours.to_dense(), theirs.to_dense(), rtol=1e-3, atol=1e-3)
