@@ -218,9 +218,9 @@ def _as_other_sparse(data: Data, native: np.ndarray) -> None:
 def _compressed(data: Data, values: np.ndarray) -> tuple[Any, np.ndarray]:
     """Make a matrix whose indices are unsorted and may repeat, and the order of its entries."""
     if data.form == "coo":
-        return sp.coo_array((values, (data.rows, data.cols)), shape=data.shape), np.arange(
-            values.size
-        )
+        found = sp.coo_array((np.zeros(values.size), (data.rows, data.cols)), shape=data.shape)
+        found.data = values  # scipy's constructor refuses other byte orders and float16
+        return found, np.arange(values.size)
     major, minor, size = (
         (data.rows, data.cols, data.shape[0])
         if data.form == "csr"
@@ -229,7 +229,9 @@ def _compressed(data: Data, values: np.ndarray) -> tuple[Any, np.ndarray]:
     order = np.argsort(major, kind="stable")
     indptr = np.concatenate([[0], np.cumsum(np.bincount(major, minlength=size))])
     make = sp.csr_array if data.form == "csr" else sp.csc_array
-    return make((values[order], minor[order], indptr), shape=data.shape), order
+    found = make((np.zeros(values.size), minor[order], indptr), shape=data.shape)
+    found.data = values[order]
+    return found, order
 
 
 def _as_matrix(rng: np.random.Generator, data: Data, values: np.ndarray) -> None:
@@ -343,7 +345,6 @@ def draw_settings(rng: np.random.Generator, data: Data) -> Settings:
     if options["init"] == "pair":
         root = np.sqrt(size)
         options["init"] = tuple(root * rng.standard_normal((side, found.k)) for side in data.shape)
-        found.valid &= root < 1e70
     cells = np.unique(np.stack([data.rows, data.cols]), axis=1).shape[1]
     if "validation" in options and cells < 2:
         found.valid = False

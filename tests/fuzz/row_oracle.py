@@ -29,6 +29,12 @@ class Row:
     upper: float
     lower: float
     eps: float
+    scale: float = 0.0  # of all data: a row is no more accurate than their rounding
+
+    @property
+    def kappa(self) -> float:
+        """How much heavier one side is than the other."""
+        return max(self.upper, self.lower) / min(self.upper, self.lower)
 
     def weights(self, x: np.ndarray) -> np.ndarray:
         """v times the weight of each residual's sign."""
@@ -62,7 +68,7 @@ class Row:
         """How far f may be off because residuals are differences of rounded numbers."""
         of_r = self.size + np.abs(self.B) @ np.abs(self.x)
         w = self.v * max(self.upper, self.lower)
-        return float(self.eps**2 * (w @ of_r**2 + self.ridge @ self.x**2))
+        return float(self.eps**2 * (w @ (of_r + self.scale) ** 2 + self.ridge @ self.x**2))
 
     def room(self) -> float:
         """How far f may lie above its minimum: rounding, of f and of its residuals."""
@@ -100,7 +106,8 @@ def rows_of(fit: Any, data: Any) -> Iterator[Row]:
         ridge = np.append(np.full(k, of_row), [fit.intercept_reg] * (Y.shape[1] - k))
         row = scaled(Y[at], b, v, ridge, X[i], size)
         if row is not None:
-            yield Row(i, *row, upper, lower, float(np.finfo(dtype).eps))
+            eps, scale = float(np.finfo(dtype).eps), float(fit.scale) / (size.max() or 1.0)
+            yield Row(i, *row, upper, lower, eps, scale)
 
 
 def scaled(B: Any, b: Any, v: Any, ridge: Any, x: Any, size: Any) -> tuple[Any, ...] | None:
@@ -135,7 +142,7 @@ def objective(fit: Any, data: Any) -> tuple[float, float]:
     loss = float(np.sum(v * np.where(r >= 0, fit.omega, 1 - fit.omega) * r**2))
     eps = float(np.finfo(fit.X.dtype).eps)
     noise = eps**2 * float(np.sum(v * max(fit.omega, 1 - fit.omega) * size**2))
-    return loss + penalty, 64 * noise + 16 * np.sqrt(loss * noise) + 64 * eps * (loss + penalty)
+    return loss + penalty, 64 * noise + 16 * np.sqrt(loss * noise) + 256 * eps * (loss + penalty)
 
 
 def minimum(row: Row) -> float:
@@ -143,4 +150,7 @@ def minimum(row: Row) -> float:
     H = row.hessian(row.x)
     if np.linalg.cond(H) > 1e10:
         return np.inf
-    return row.f(row_minimise(row.B, row.b, row.upper, row.ridge, row.v))
+    try:
+        return row.f(row_minimise(row.B, row.b, row.upper, row.ridge, row.v))
+    except np.linalg.LinAlgError:  # singular at signs that it met on its way
+        return np.inf
