@@ -45,6 +45,11 @@ class Data:
         single = self.dtype.kind == "f" and self.dtype.itemsize == 4
         return np.dtype(np.float32 if single else np.float64)
 
+    @property
+    def cells(self) -> int:
+        """How many cells are observed."""
+        return len({*zip(self.rows.tolist(), self.cols.tolist(), strict=True)})
+
     def mass(self) -> np.ndarray:
         """Weights, ones where there are none."""
         return np.ones(self.rows.size) if self.v is None else self.v
@@ -345,8 +350,7 @@ def draw_settings(rng: np.random.Generator, data: Data) -> Settings:
     if options["init"] == "pair":
         root = np.sqrt(size)
         options["init"] = tuple(root * rng.standard_normal((side, found.k)) for side in data.shape)
-    cells = np.unique(np.stack([data.rows, data.cols]), axis=1).shape[1]
-    if "validation" in options and cells < 2:
+    if "validation" in options and data.cells < 2:
         found.valid = False
     return found
 

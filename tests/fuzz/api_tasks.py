@@ -142,8 +142,11 @@ def _coverage(rng: np.random.Generator, folder: Path) -> str:
     wanted = float(rng.uniform(0.2, 0.8))
     share = float(rng.uniform(0.3, 0.6))
     options = handed_over(data, settings) | {"max_iter": 10, "held_out": share}
+    left = round(share * data.cells) * min(wanted, 1 - wanted)
+    must_work = everyday(data, settings) and data.v is None and data.form not in REPEATING
+    must_work &= left >= 21 and "validation" not in options
     found = [
-        called(fastemf.level_for_coverage, False, data.R, wanted, settings.k,
+        called(fastemf.level_for_coverage, must_work, data.R, wanted, settings.k,
                **{"n_jobs": jobs, **options})
         for jobs in (1, 2)
     ]  # fmt: skip
@@ -168,12 +171,15 @@ def _select(rng: np.random.Generator, folder: Path) -> str:
     options = handed_over(data, settings)
     for name in ("init", "reg"):
         options.pop(name)
-    regs = [settings.options["reg"], *([] if rng.random() < 0.5 else [0.1])]
+    size = min(max(float(np.abs(data.values).max()), 1e-100), 1e100)
+    regs = [settings.options["reg"], *([] if rng.random() < 0.5 else [0.1 * size])]
     ks = sorted({1, settings.k}) if rng.random() < 0.7 else None
     rule = pick(rng, ("best", "one_se"))
     options["max_iter"] = min(options["max_iter"], 10)
+    must_work = everyday(data, settings) and data.cells >= 8
+    must_work &= len(regs) == 1 or not options["orthogonalize"]
     found = [
-        called(fastemf.select, False, data.R, settings.omega, ks, regs, 2,
+        called(fastemf.select, must_work, data.R, settings.omega, ks, regs, 2,
                **{"rule": rule, "n_jobs": jobs, **options})
         for jobs in (1, 2)
     ]  # fmt: skip
@@ -312,7 +318,7 @@ def _rows(rng: np.random.Generator, folder: Path) -> str:
     settings, options = _estimator_settings(rng, data)
     model = fastemf.ExpectileFactorization(settings.omega, settings.k, **options)
     before = checks.kept(data.R)
-    if called(model.fit, False, data.R, also="sklearn") is None:
+    if called(model.fit, everyday(data, settings), data.R, also="sklearn") is None:
         return "refused"
     fit = model.factorization_
     if not data.dtype.isnative:  # scikit-learn converts these
@@ -339,7 +345,8 @@ def _pairs(rng: np.random.Generator, folder: Path) -> str:
     model = fastemf.ExpectilePairRegressor(settings.omega, settings.k, **options)
     X, y = data.R[["row", "col"]], data.R["value"].to_numpy()
     before = data.R.copy(deep=True)
-    done = called(model.fit, False, X, y, sample_weight=data.v, also="sklearn")
+    must_work = everyday(data, settings)
+    done = called(model.fit, must_work, X, y, sample_weight=data.v, also="sklearn")
     if done is None:
         return "refused"
     predicted = model.predict(X)
