@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,7 @@ def check_descent(fit: Any, data: Any) -> None:
         size = np.abs(data.values) + (X @ Y.T)[data.rows, data.cols]
         noise = eps**2 * max(fit.omega, 1 - fit.omega) * float(data.mass() @ size**2)
     records = accepted(fit)
-    for before, after in zip(records, records[1:], strict=False):
+    for before, after in pairwise(records):
         assert np.isfinite([after.objective, after.loss, after.penalty]).all()
         if (before.reg, before.intercept_reg) == (after.reg, after.intercept_reg):
             room = 32 * eps * before.objective + 64 * noise + 16 * np.sqrt(before.loss * noise)
@@ -274,7 +275,9 @@ def check_rank(fit: Any, by_cell: np.ndarray, row: int, order: str, n: int) -> N
 def check_similar(fit: Any, axis: int, item: int, n: int, size: np.ndarray) -> None:
     """Distances are those of the predictions, and no item left out is nearer."""
     found = (fit.similar_rows, fit.similar_cols)[axis](ids(fit)[axis][item], n)
-    factors, other = (np.asarray(a.factor, np.float64) for a in (fit.axes[axis], fit.axes[1 - axis]))
+    factors, other = (
+        np.asarray(a.factor, np.float64) for a in (fit.axes[axis], fit.axes[1 - axis])
+    )
     apart = (factors - factors[item]) @ other.T
     own = fit.axes[axis].intercepts
     if own is not None:

@@ -35,9 +35,10 @@ def called(function: Any, must_work: bool, *args: Any, also: str = "\0", **optio
     try:
         return function(*args, **options)
     except Exception as error:  # whatever it is, it is judged
-        checks.check_refusal(error, also=also)
-        assert not must_work, f"refused everyday data: {error!r}"
-        return None
+        refusal = error
+    checks.check_refusal(refusal, also=also)
+    assert not must_work, f"refused everyday data: {refusal!r}"
+    return None
 
 
 def everyday(data: Data, settings: Settings) -> bool:

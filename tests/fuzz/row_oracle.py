@@ -53,9 +53,7 @@ class Row:
         """Size of what each normal equation sums up, residuals at rounding counted either way."""
         r, of_r = self.b - self.B @ self.x, self.size + np.abs(self.B) @ np.abs(self.x)
         w = self.weights(self.x)
-        w = np.where(
-            np.abs(r) <= 64 * self.eps * of_r, self.v * max(self.upper, self.lower), w
-        )
+        w = np.where(np.abs(r) <= 64 * self.eps * of_r, self.v * max(self.upper, self.lower), w)
         root = np.sqrt((w[:, None] * self.B**2).sum(axis=0) + self.ridge)
         return root * (np.sqrt(w @ of_r**2) + float(root @ np.abs(self.x)))
 
