@@ -168,6 +168,8 @@ def check_descent(fit: Any, data: Any) -> None:
 
 def check_rows(fit: Any, data: Any) -> None:
     """Each row's normal equations vanish, and an independent solver finds nothing better."""
+    if fit.scale == 0:  # nothing but zeros, to which no rounding is relative
+        return
     solved_again = 0
     for row in row_oracle.rows_of(fit, data):
         left, terms = np.abs(row.gradient()), row.terms()
@@ -195,6 +197,8 @@ def check_folded(fit: Any, data: Any, **given: Any) -> None:
         at = [order[label] for label in fit.row_labels.values.tolist()]
         same = _Reordered(folded, np.array(at))
     placed = data.placed(fit)
+    if fit.scale == 0:
+        return
     pairs = zip(row_oracle.rows_of(fit, placed), row_oracle.rows_of(same, placed), strict=True)
     for before, after in pairs:
         if before.kappa * before.eps > RESOLVED:
@@ -204,7 +208,7 @@ def check_folded(fit: Any, data: Any, **given: Any) -> None:
         H = before.hessian(before.x)
         apart = after.x - before.x
         # f grows by at least the smaller weights' part of the quadratic around its minimum.
-        if np.linalg.cond(H) < 1e8:
+        if before.seen()[0].size == before.x.size:
             energy = float(apart @ H @ apart)
             scale = 64 * before.eps**2 * float(before.x @ H @ before.x)
             assert energy / before.kappa <= 4 * (room + scale), f"row {before.i} folded in: x"

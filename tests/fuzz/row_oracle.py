@@ -26,6 +26,7 @@ class Row:
     ridge: np.ndarray
     x: np.ndarray
     size: np.ndarray  # of the numbers that b is a difference of
+    units: np.ndarray  # of the columns of B, the largest being one
     upper: float
     lower: float
     eps: float
@@ -69,16 +70,26 @@ class Row:
         return float(self.eps**2 * (w @ (of_r + self.scale) ** 2 + self.ridge @ self.x**2))
 
     def room(self) -> float:
-        """How far f may lie above its minimum: rounding, of f and of its residuals."""
+        """How far f may lie above its minimum: rounding, of f and of its residuals.
+
+        Of f it is that of the heavier side, which the lighter one is solved beside.
+        """
         f, noise = self.f(self.x), self.noise()
-        return 64 * self.eps * f + 64 * noise + 16 * np.sqrt(f * noise)
+        return 256 * self.eps * self.kappa * f + 64 * noise + 16 * np.sqrt(f * noise)
+
+    def seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and -vectors of H, as the fit has it, that are above rounding.
+
+        A factor's column that is small beside the others counts as none.
+        """
+        values, vectors = np.linalg.eigh(self.hessian(self.x) * np.outer(self.units, self.units))
+        seen = values > 256 * values.size * self.eps * values[-1]
+        return values[seen], vectors[:, seen]
 
     def decrement(self) -> float:
         """What a Newton step from x would gain."""
-        g, H = self.gradient(), self.hessian(self.x)
-        values, vectors = np.linalg.eigh(H)
-        seen = values > 64 * g.size * self.eps * values[-1]
-        return float(np.sum((vectors[:, seen].T @ g) ** 2 / values[seen]))
+        values, vectors = self.seen()
+        return float(np.sum((vectors.T @ (self.units * self.gradient())) ** 2 / values))
 
 
 def rows_of(fit: Any, data: Any) -> Iterator[Row]:
@@ -117,6 +128,7 @@ def scaled(B: Any, b: Any, v: Any, ridge: Any, x: Any, size: Any) -> tuple[Any, 
         parts = (
             B / of_col, b / unit, v / heaviest,
             (np.sqrt(ridge) / of_col / np.sqrt(heaviest)) ** 2, x / unit * of_col, size / unit,
+            of_col / of_col.max(),
         )  # fmt: skip
     return parts if all(np.isfinite(part).all() for part in parts) else None
 
@@ -145,8 +157,7 @@ def objective(fit: Any, data: Any) -> tuple[float, float]:
 
 def minimum(row: Row) -> float:
     """The least f that an independent solver finds, for rows that have one minimum."""
-    H = row.hessian(row.x)
-    if np.linalg.cond(H) > 1e10:
+    if row.seen()[0].size < row.x.size:
         return np.inf
     try:
         return row.f(row_minimise(row.B, row.b, row.upper, row.ridge, row.v))
