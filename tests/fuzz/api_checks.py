@@ -149,6 +149,8 @@ def accepted(fit: Any) -> list[Any]:
 
 def check_descent(fit: Any, data: Any) -> None:
     """F never rises over sweeps that are kept, at one ridge, but for rounding."""
+    if fit.scale == 0:  # nothing but zeros, to which no rounding is relative
+        return
     eps = float(np.finfo(fit.X.dtype).eps)
     with np.errstate(over="ignore"):
         X, Y = (np.abs(F.astype(np.float64)) for F in (fit.X, fit.Y))
@@ -168,7 +170,7 @@ def check_descent(fit: Any, data: Any) -> None:
 
 def check_rows(fit: Any, data: Any) -> None:
     """Each row's normal equations vanish, and an independent solver finds nothing better."""
-    if fit.scale == 0:  # nothing but zeros, to which no rounding is relative
+    if fit.scale == 0:
         return
     solved_again = 0
     for row in row_oracle.rows_of(fit, data):
@@ -201,17 +203,16 @@ def check_folded(fit: Any, data: Any, **given: Any) -> None:
         return
     pairs = zip(row_oracle.rows_of(fit, placed), row_oracle.rows_of(same, placed), strict=True)
     for before, after in pairs:
-        if before.kappa * before.eps > RESOLVED:
+        determined = before.seen()[0].size == before.x.size
+        if before.kappa * before.eps > RESOLVED or not determined:
             continue
         room = before.room() + after.room()
         assert abs(after.f(after.x) - before.f(before.x)) <= room, f"row {before.i} folded in: f"
-        H = before.hessian(before.x)
-        apart = after.x - before.x
-        # f grows by at least the smaller weights' part of the quadratic around its minimum.
-        if before.seen()[0].size == before.x.size:
-            energy = float(apart @ H @ apart)
-            scale = 64 * before.eps**2 * float(before.x @ H @ before.x)
-            assert energy / before.kappa <= 4 * (room + scale), f"row {before.i} folded in: x"
+        H, apart = before.hessian(before.x), after.x - before.x
+        rounding = 64 * before.eps**2 * float(before.x @ H @ before.x)
+        # Away from its minimum f grows with the lighter side's curvature at least.
+        grown = float(apart @ H @ apart) / before.kappa
+        assert grown <= 4 * (room + rounding), f"row {before.i} folded in: x"
 
 
 class _Reordered:
@@ -315,9 +316,42 @@ def check_summary(fit: Any, data: Any, axis: int, **given: Any) -> None:
         top = float(np.max(np.abs(r), initial=0)) or 1.0
         rms = top * np.sqrt(np.bincount(group, v * (r / top) ** 2, n) / mass)
         below = np.bincount(group, v * np.maximum(-r, 0), n) / np.bincount(group, v * abs(r), n)
-        room = 1e-9 * size + 1e-9 * rms + np.finfo(np.float64).tiny
+        room = 1e-9 * (size + rms) + 1e-150  # squares below that vanish
         assert not (np.abs(found.mean - mean) > room).any(), "mean of a row"
         assert not (np.abs(found.rms - rms) > room).any(), "rms of a row"
         assert not (np.abs(found.w_eff - below) > 1e-6).any(), "w_eff of a row"
     assert np.isfinite(found.loss[found.observations > 0]).all()
     assert str(found)
+
+
+def check_data_questions(fit: Any, data: Any, rng: np.random.Generator, **given: Any) -> None:
+    """What is asked with the training data at hand: F, the level, what is new to a row."""
+    placed, everywhere = data.placed(fit), ids(fit)
+    with np.errstate(all="ignore"):
+        F, room = row_oracle.objective(fit, placed)
+    if np.isfinite([F, room]).all():
+        assert abs(fit.objective(data.R, **given) - F) <= room, "objective"
+    r = placed.values - fit.predict(everywhere[0][placed.rows], everywhere[1][placed.cols])
+    below, total = placed.mass() @ np.maximum(-r, 0), placed.mass() @ np.abs(r)
+    level = fit.effective_omega(data.R, **given)
+    assert np.isnan(level) if total == 0 else abs(level - below / total) <= 1e-6, "effective level"
+    hidden = fit.predict(everywhere[0][:, None], everywhere[1], unseen="nan")
+    absent = np.zeros(fit.shape, bool)
+    absent[fit.unseen_rows] = absent[:, fit.unseen_cols] = True
+    np.testing.assert_array_equal(np.isnan(hidden), absent)
+    columns = fit.fold_in(data.R, axis=1, **given)
+    assert np.isfinite(columns.to_dense()).all(), "columns folded in"
+    if data.form == "dense" and data.dtype.kind == "b":  # refused: it looks like a mask
+        return
+    listed = fit.rank(None, int(rng.integers(1, 5)), order="smallest", seen=data.R)
+    place = {label: i for i, label in enumerate(everywhere[1].tolist())}
+    known = {*zip(placed.rows.tolist(), placed.cols.tolist(), strict=True)}
+    found = np.isfinite(listed.values)
+    for row, rank in zip(*np.nonzero(found), strict=True):
+        assert (int(row), place[listed.cols[row, rank]]) not in known, "rank lists what was seen"
+    free = fit.shape[1] - fit.unseen_cols.size
+    for row in range(fit.shape[0]):
+        left = free - sum(i == row for i, _ in known)
+        if row in fit.unseen_rows and fit.row_intercepts is None:
+            left = 0
+        assert found[row].sum() == min(left, listed.cols.shape[1]), "rank leaves columns out"

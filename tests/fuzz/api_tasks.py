@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,7 @@ def _complete(rng: np.random.Generator, folder: Path) -> str:
     if whole:
         for axis in (0, 1):
             checks.check_summary(fit, data, axis, **asked(data))
+        checks.check_data_questions(fit, data, rng, **asked(data))
         if exact:
             checks.check_folded(fit, data, **asked(data))
     checks.check_untouched(data.R, before[0])
@@ -346,14 +348,19 @@ def _pairs(rng: np.random.Generator, folder: Path) -> str:
     model = fastemf.ExpectilePairRegressor(settings.omega, settings.k, **options)
     X, y = data.R[["row", "col"]], data.R["value"].to_numpy()
     before = data.R.copy(deep=True)
+    kind = pick(rng, ("table", "list", "array"))
+    given = {"table": X, "list": list(map(tuple, X.to_numpy().tolist())), "array": X.to_numpy()}
     must_work = everyday(data, settings)
-    done = called(model.fit, must_work, X, y, sample_weight=data.v, also="sklearn")
+    done = called(model.fit, must_work, given[kind], y, sample_weight=data.v, also="sklearn")
     if done is None:
         return "refused"
-    predicted = model.predict(X)
+    model = pickle.loads(pickle.dumps(model))
+    predicted = model.predict(given[kind])
     assert np.isfinite(predicted).all()
     fit = model.factorization_
     np.testing.assert_array_equal(predicted, fit.predict(X["row"], X["col"]))
+    unknown = fit.predict(X["row"][:1], [X["col"].iloc[0]], unknown="nan")
+    assert unknown == predicted[0]
     score = model.score(X, y, sample_weight=data.v)
     assert np.isnan(score) or score <= 1
     checks.check_untouched(data.R, before)

@@ -75,7 +75,7 @@ class Row:
         Of f it is that of the heavier side, which the lighter one is solved beside.
         """
         f, noise = self.f(self.x), self.noise()
-        return 256 * self.eps * self.kappa * f + 64 * noise + 16 * np.sqrt(f * noise)
+        return 256 * self.eps * self.kappa * f + 512 * noise + 16 * np.sqrt(f * noise)
 
     def seen(self) -> tuple[np.ndarray, np.ndarray]:
         """Eigenvalues and -vectors of H, as the fit has it, that are above rounding.
