@@ -342,6 +342,8 @@ def draw_settings(rng: np.random.Generator, data: Data) -> Settings:
         options["intercepts"] = False
     if rng.random() < 0.2:
         options["validation"] = float(rng.uniform(0.05, 0.5))
+        if data.form in ("dense", "masked", "csr", "csc", "coo") and rng.random() < 0.4:
+            options["validation"] = data.R  # entries, here those that are fitted too
         if rng.random() < 0.5:
             options["patience"] = int(rng.integers(1, 5))
     found = Settings(omega, k, options, moderate=1e-3 <= omega <= 0.999)
@@ -350,7 +352,7 @@ def draw_settings(rng: np.random.Generator, data: Data) -> Settings:
     if options["init"] == "pair":
         root = np.sqrt(size)
         options["init"] = tuple(root * rng.standard_normal((side, found.k)) for side in data.shape)
-    if "validation" in options and data.cells < 2:
+    if isinstance(options.get("validation"), float) and data.cells < 2:
         found.valid = False
     return found
 

@@ -33,6 +33,17 @@ def check_refusal(error: Exception, *, also: str = "\0") -> None:
     assert last.startswith(PACKAGE) or also in last, f"raised in {last}: {error!r}"
 
 
+def called(function: Any, must_work: bool, *args: Any, also: str = "\0", **options: Any) -> Any:
+    """Call a task; None where it refuses, which it must not do for everyday data."""
+    try:
+        return function(*args, **options)
+    except Exception as error:  # whatever it is, it is judged
+        refusal = error
+    check_refusal(refusal, also=also)
+    assert not must_work, f"refused everyday data: {refusal!r}"
+    return None
+
+
 def check_warnings(caught: list[Any]) -> None:
     """Warnings are meant for the user, in one line; none comes from arithmetic inside."""
     for one in caught:

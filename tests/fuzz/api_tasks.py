@@ -9,10 +9,8 @@ from typing import Any
 
 import api_checks as checks
 import numpy as np
-import scipy.sparse as sp
-from api_cases import FORMS, LEVELS, REPEATING, Data, Settings, draw_data, draw_settings, pick
-from row_oracle import Row, scaled
-from scipy.sparse.linalg import aslinearoperator
+from api_cases import LEVELS, REPEATING, Data, Settings, draw_data, draw_settings, pick
+from api_measurements import measure
 
 import fastemf
 
@@ -26,20 +24,9 @@ def run(seed: int, folder: Path) -> str:
     task = pick(rng, TASKS)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        outcome = globals()[f"_{task}"](rng, folder)
+        outcome = measure(rng, folder) if task == "sense" else globals()[f"_{task}"](rng, folder)
     checks.check_warnings(caught)
     return f"{task} {outcome}"
-
-
-def called(function: Any, must_work: bool, *args: Any, also: str = "\0", **options: Any) -> Any:
-    """Call a task; None where it refuses, which it must not do for everyday data."""
-    try:
-        return function(*args, **options)
-    except Exception as error:  # whatever it is, it is judged
-        refusal = error
-    checks.check_refusal(refusal, also=also)
-    assert not must_work, f"refused everyday data: {refusal!r}"
-    return None
 
 
 def everyday(data: Data, settings: Settings) -> bool:
@@ -56,7 +43,7 @@ def handed_over(data: Data, settings: Settings) -> dict[str, Any]:
         options["init"] = "spectral"
         short = {name: options[name] for name in ("weights", "rows", "cols", "values", "shape")
                  if name in options}  # fmt: skip
-        earlier = called(
+        earlier = checks.called(
             fastemf.complete, False, data.R, 0.5, settings.k, max_iter=1,
             intercepts=settings.options["intercepts"], **short,
         )  # fmt: skip
@@ -81,7 +68,7 @@ def _complete(rng: np.random.Generator, folder: Path) -> str:
     options, must_work = handed_over(data, settings), everyday(data, settings)
     before = checks.kept(data.R), checks.kept(data.weights)
     fits = [
-        called(fastemf.complete, must_work, data.R, settings.omega, settings.k,
+        checks.called(fastemf.complete, must_work, data.R, settings.omega, settings.k,
                **{"n_jobs": jobs, **options})
         for jobs in (1, 2)
     ]  # fmt: skip
@@ -116,7 +103,7 @@ def _levels(rng: np.random.Generator, folder: Path) -> str:
     options = handed_over(data, settings)
     must_work = everyday(data, settings) and all(1e-3 <= omega <= 0.999 for omega in omegas)
     levels = [
-        called(fastemf.complete_levels, must_work, data.R, omegas, settings.k,
+        checks.called(fastemf.complete_levels, must_work, data.R, omegas, settings.k,
                **{"n_jobs": jobs, **options})
         for jobs in (1, 2)
     ]  # fmt: skip
@@ -149,7 +136,7 @@ def _coverage(rng: np.random.Generator, folder: Path) -> str:
     must_work = everyday(data, settings) and data.v is None and data.form not in REPEATING
     must_work &= left >= 21 and "validation" not in options
     found = [
-        called(fastemf.level_for_coverage, must_work, data.R, wanted, settings.k,
+        checks.called(fastemf.level_for_coverage, must_work, data.R, wanted, settings.k,
                **{"n_jobs": jobs, **options})
         for jobs in (1, 2)
     ]  # fmt: skip
@@ -182,7 +169,7 @@ def _select(rng: np.random.Generator, folder: Path) -> str:
     must_work = everyday(data, settings) and data.cells >= 8
     must_work &= len(regs) == 1 or not options["orthogonalize"]
     found = [
-        called(fastemf.select, must_work, data.R, settings.omega, ks, regs, 2,
+        checks.called(fastemf.select, must_work, data.R, settings.omega, ks, regs, 2,
                **{"rule": rule, "n_jobs": jobs, **options})
         for jobs in (1, 2)
     ]  # fmt: skip
@@ -202,103 +189,6 @@ def _select(rng: np.random.Generator, folder: Path) -> str:
     checks.check_fit(one.fit, data.placed(one.fit), exact=is_exact(settings),
                      whole="validation" not in options)  # fmt: skip
     return "fitted"
-
-
-# --- linear measurements -----------------------------------------------------------------------
-
-
-def _operator(rng: np.random.Generator, shape: tuple[int, int], p: int) -> tuple[Any, Any, Any]:
-    """Draw measurements: as handed over, the shape to give with it, and as a dense array."""
-    m, n = shape
-    kind = pick(rng, ("Gaussian", "Rademacher", "Dense", "array", "f4", "Sparse", "sparse",
-                      "Entries", "RankOne", "Linear"))  # fmt: skip
-    if kind in ("Gaussian", "Rademacher"):
-        A = getattr(fastemf.operators, kind)(p, shape, seed=int(rng.integers(9)))
-        return A, None, A.to_dense()
-    if kind == "Entries":
-        rows, cols = rng.integers(0, m, p), rng.integers(0, n, p)
-        dense = np.zeros((p, m, n))
-        dense[np.arange(p), rows, cols] = 1
-        return fastemf.operators.Entries(rows, cols, shape), None, dense
-    if kind == "RankOne":
-        U, V = rng.standard_normal((p, m)), rng.standard_normal((p, n))
-        return fastemf.operators.RankOne(U, V), None, U[:, :, None] * V[:, None, :]
-    dense = rng.standard_normal((p, m, n)) * 10.0 ** rng.uniform(-2, 2)
-    if kind in ("Sparse", "sparse"):
-        dense[rng.random(dense.shape) < 0.6] = 0
-        flat = sp.csr_array(dense.reshape(p, -1))
-        return (flat, shape, dense) if kind == "sparse" else (
-            fastemf.operators.Sparse(flat, shape), None, dense
-        )  # fmt: skip
-    if kind == "Linear":
-        return aslinearoperator(dense.reshape(p, -1)), shape, dense
-    if kind == "f4":
-        dense = dense.astype(np.float32)
-        return dense, None, dense
-    return (fastemf.operators.Dense(dense) if kind == "Dense" else dense), None, dense
-
-
-def _sense(rng: np.random.Generator, folder: Path) -> str:
-    m, n = (int(size) for size in rng.integers(1, 9, 2))
-    k = min(int(rng.geometric(0.5)), m, n)
-    p = int(rng.integers(1, 4 * k * (m + n)))
-    A, shape, dense = _operator(rng, (m, n), p)
-    truth = rng.standard_normal((m, k)) @ rng.standard_normal((k, n))
-    b = dense.reshape(p, -1) @ truth.ravel() + pick(rng, (0.0, 0.3)) * rng.standard_normal(p) ** 2
-    extreme = rng.random() < 0.1
-    with np.errstate(over="ignore"):
-        b = (b * 10.0 ** (rng.uniform(-300, 300) if extreme else rng.uniform(-2, 2))).astype(
-            dense.dtype if dense.dtype == np.float32 else np.float64
-        )
-    weights = None if rng.random() < 0.6 else 10.0 ** rng.uniform(-1, 1, p)
-    omega = pick(rng, LEVELS)
-    reg = pick(rng, (0, 0, 1e-6, 0.1))
-    options = {
-        "weights": weights, "shape": shape, "reg": reg, "tol": pick(rng, (0.0, 1e-5)),
-        "init": pick(rng, ("spectral", "random")), "max_iter": int(pick(rng, (1, 5, 30))),
-        "momentum": bool(rng.random() < 0.7), "anneal": bool(rng.random() < 0.7),
-        "orthogonalize": bool(reg == 0 and rng.random() < 0.3),
-        "random_state": int(rng.integers(9)),
-    }  # fmt: skip
-    size = float(np.abs(b).max())
-    must_work = 1e-3 <= omega <= 0.999 and 1e-5 < size < 1e6
-    before = checks.kept(b), dense.copy()
-    fits = [
-        called(fastemf.sense, must_work, A, b, omega, k, **{"n_jobs": jobs, **options})
-        for jobs in (1, 2)
-    ]
-    checks.check_untouched(b, before[0])
-    assert np.array_equal(dense, before[1])
-    if fits[0] is None:
-        return "refused"
-    fit = fits[0]
-    checks.check_identical(*fits, "one thread and two")
-    v = np.ones(p) if weights is None else weights
-    as_data = Data(None, "", b.dtype, (m, n), np.zeros(p, int), np.zeros(p, int),
-                   b.astype(np.float64), v)  # fmt: skip
-    checks.check_fit(fit, as_data, exact=False, whole=False)
-    _check_measured(fit, dense, b.astype(np.float64), v)
-    measured = fit.measure(A, shape=shape)
-    assert np.isfinite(measured).all()
-    checks.check_file(fit, folder / "fit.npz")
-    return "fitted"
-
-
-def _check_measured(fit: Any, dense: Any, b: Any, v: Any) -> None:
-    """The X step's normal equations vanish, all rows being one problem."""
-    D = (dense.astype(np.float64) @ fit.Y.astype(np.float64)).reshape(b.size, -1)
-    x, ridge = fit.X.astype(np.float64).ravel(), np.full(fit.X.size, float(fit.reg))
-    parts = scaled(D, b, v, ridge, x, np.abs(b))
-    if parts is None:
-        return
-    row = Row(0, *parts, fit.omega, 1 - fit.omega, float(np.finfo(fit.X.dtype).eps))
-    left, terms = np.abs(row.gradient()), row.terms()
-    if (left > checks.BACKWARD * x.size * row.eps * terms).any():
-        gain, room = row.decrement(), row.room()
-        assert gain <= room, (
-            f"measurements: equations leave {np.max(left / terms):.3g} of their terms; a step "
-            f"would gain {gain:.3g} of f = {row.f(row.x):.3g}, of which rounding is {room:.3g}"
-        )
 
 
 # --- estimators, and the loss --------------------------------------------------------------------
@@ -321,17 +211,17 @@ def _rows(rng: np.random.Generator, folder: Path) -> str:
     settings, options = _estimator_settings(rng, data)
     model = fastemf.ExpectileFactorization(settings.omega, settings.k, **options)
     before = checks.kept(data.R)
-    if called(model.fit, everyday(data, settings), data.R, also="sklearn") is None:
+    if checks.called(model.fit, everyday(data, settings), data.R, also="sklearn") is None:
         return "refused"
     fit = model.factorization_
     if not data.dtype.isnative:  # scikit-learn converts these
         data.dtype = fit.X.dtype
     checks.check_fit(fit, data, exact=False, whole=False)
-    factors = called(model.transform, False, data.R, also="sklearn")
+    factors = checks.called(model.transform, False, data.R, also="sklearn")
     if factors is None:
         return "fitted, and refused to transform"
     assert factors.shape == (data.shape[0], fit.k + settings.options["intercepts"])
-    again = called(model.inverse_transform, not data.extreme, factors)
+    again = checks.called(model.inverse_transform, not data.extreme, factors)
     if again is None:
         return "fitted, and refused to go back"
     assert again.shape == data.shape
@@ -351,7 +241,7 @@ def _pairs(rng: np.random.Generator, folder: Path) -> str:
     kind = pick(rng, ("table", "list", "array"))
     given = {"table": X, "list": list(map(tuple, X.to_numpy().tolist())), "array": X.to_numpy()}
     must_work = everyday(data, settings)
-    done = called(model.fit, must_work, given[kind], y, sample_weight=data.v, also="sklearn")
+    done = checks.called(model.fit, must_work, given[kind], y, sample_weight=data.v, also="sklearn")
     if done is None:
         return "refused"
     model = pickle.loads(pickle.dumps(model))
@@ -386,6 +276,3 @@ def _loss(rng: np.random.Generator, folder: Path) -> str:
     if size > 1e-6 * float(np.sum(v * np.abs(values))):
         assert abs(level - omega) <= 1e-5, f"effective level {level}"
     return "fitted"
-
-
-__all__ = ["FORMS", "TASKS", "run"]
