@@ -304,7 +304,10 @@ class _Judge:
         n, z = self.cells, NORMAL_95
         middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
         half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
-        return float(middle - half), float(middle + half)
+        # At a share of 0 or 1 the interval ends there, which rounding must not move.
+        return max(0.0, min(float(middle - half), share)), min(
+            1.0, max(float(middle + half), share)
+        )
 
 
 def _raised(fit: Factorization, shift: float) -> Factorization:

@@ -99,7 +99,7 @@ def convergence(
             label=label,
             **style,
         )
-    ax.set_yscale("log")
+    _scale_by_logarithm(ax)
     ax.set_xlabel("sweep")
     ax.set_ylabel(f"objective F ({unit} squared)")
     if len(named) > 1:
@@ -126,7 +126,7 @@ def histogram(
         raise ValueError("values must not be empty")
     share = np.full(sample.size, 1 / sample.size)
     ax.hist(sample, bins=bins, weights=share, color=STYLES[0][0])
-    ax.set_yscale("log")
+    _scale_by_logarithm(ax)
     ax.set_xlabel(f"{label} ({unit})")
     ax.set_ylabel("share of the cells per bar")
     return ax
@@ -185,8 +185,10 @@ def error_boxes(errors: Mapping[str, Mapping[float, ArrayLike]], *, ax: Axes | N
     >>> [text.get_text() for text in ax.get_xticklabels()]
     ['0 to 1 s']
     """
-    ax = _axes(ax)
     levels = sorted({omega for bins in errors.values() for omega in bins})
+    if not levels:
+        raise ValueError(f"errors must hold at least one level's, got {errors!r}")
+    ax = _axes(ax)
     width = 0.8 / len(levels)
     for i, (omega, style) in enumerate(_styled(levels)):
         here = [place for place, bins in enumerate(errors.values()) if omega in bins]
@@ -204,7 +206,7 @@ def error_boxes(errors: Mapping[str, Mapping[float, ArrayLike]], *, ax: Axes | N
             capprops={"color": style["color"], "lw": 1.4},
         )
         ax.plot([], [], color=style["color"], lw=7, alpha=0.5, label=f"ω = {omega:g}")
-    ax.set_yscale("log")
+    _scale_by_logarithm(ax)
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xticks(range(len(errors)), list(errors))
     ax.set_xlim(-0.5, len(errors) - 0.5)
@@ -401,7 +403,7 @@ def selection(
     weakest = min((row.ridge for row in selected.table if row.ridge > 0), default=1.0)
     ax.set_xscale("symlog", linthresh=weakest / 2)  # so that a ridge of 0 has a place
     ax.set_xlim(left=0.0 if any(row.ridge == 0 for row in selected.table) else weakest / 1.5)
-    ax.set_yscale("log")
+    _scale_by_logarithm(ax)
     ax.yaxis.set_major_formatter("{x:g}")
     ax.yaxis.set_minor_formatter("{x:g}")
     ax.set_xlabel(f"ridge λ ({unit})")
@@ -427,6 +429,12 @@ def _axes(ax: Axes | None) -> Axes:
     ax.grid(color="0.9", lw=0.8)
     ax.set_axisbelow(True)
     return ax
+
+
+def _scale_by_logarithm(ax: Axes) -> None:
+    """Scale heights by their logarithm, unless none is positive, as where every loss is 0."""
+    if np.isfinite(ax.dataLim.minposy):
+        ax.set_yscale("log")
 
 
 def _styled(keys: Sequence[Any]) -> list[tuple[Any, dict[str, Any]]]:

@@ -343,7 +343,9 @@ def mean_and_error(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> 
     left = (losses - mean * masses) / masses.mean()
     if left.size < 2:
         return mean, float("nan")
-    return mean, float(np.sqrt(np.sum(left**2) / (left.size * (left.size - 1))))
+    # Losses are squares: in the data's unit their own squares may overflow or vanish.
+    unit = float(np.abs(left).max()) or 1.0
+    return mean, unit * float(np.sqrt(np.sum((left / unit) ** 2) / (left.size * (left.size - 1))))
 
 
 def _start(previous: Factorization | None, k: int, reg: float | str) -> Any:

@@ -75,6 +75,15 @@ def test_standard_error_and_interval_by_hand(half):
     assert half.interval[0] < p < half.interval[1]
 
 
+def test_the_interval_holds_its_share_at_the_ends_too():
+    for cells in range(20, 400):
+        judge = _Judge(observe(np.ones((1, cells))))
+        for share in (0.0, 1 / cells, 1.0):
+            low, high = judge.interval(share)
+            assert 0 <= low <= share <= high <= 1
+        assert judge.interval(1.0)[1] == 1
+
+
 def test_a_level_is_not_a_quantile(half):
     assert half.omega < 0.45  # the noise is skewed to the right: half of it lies below its mean
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import warnings
 from functools import cache
 
 import numpy as np
 import pytest
 
-from fastemf import complete, complete_levels, plot
+from fastemf import complete, complete_levels, plot, select
 
 pytest.importorskip("matplotlib")
 
@@ -22,6 +23,11 @@ LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 @cache
 def one_level():
     return complete(np.outer([1.0, 2.0, 3.0], [1.0, 2.0]) + 0.1, 0.3, 1, reg=0.1)
+
+
+@cache
+def perfect():
+    return complete(np.zeros((4, 3)), 0.5, 1)
 
 
 @cache
@@ -119,6 +125,27 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
         plot.asymmetric_loss()
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda ax: plot.convergence(perfect(), ax=ax),
+        lambda ax: plot.error_boxes({"a": {0.5: [0.0, 0.0]}}, ax=ax),
+        lambda ax: plot.selection(select(np.zeros((4, 3)), 0.5, [1], [0.1], 2), ax=ax),
+    ],
+    ids=["convergence", "boxes", "selection"],
+)
+def test_what_is_zero_everywhere_is_drawn_on_a_plain_axis(draw):
+    # A logarithmic one would have nothing to show, which matplotlib warns of.
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    ax = figure.subplots()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "12 of 12 observations are zero")
+        draw(ax)
+        figure.canvas.draw()
+    assert ax.get_yscale() == "linear"
+
+
 def test_bad_input():
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="values must not be empty"):
@@ -127,3 +154,5 @@ def test_bad_input():
         plot.phase_diagram(np.eye(2), [1.0], [0.1, 0.5], ax=ax)
     with pytest.raises(ValueError, match="omega must lie strictly between 0 and 1"):
         plot.asymmetric_loss([1.5], ax=ax)
+    with pytest.raises(ValueError, match=r"errors must hold at least one level's, got \{\}"):
+        plot.error_boxes({}, ax=ax)

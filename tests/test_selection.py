@@ -285,6 +285,14 @@ def test_mean_and_error_of_equal_masses_are_the_usual_ones():
     assert mean_and_error(2 * masses, masses) == (pytest.approx(2), pytest.approx(0, abs=1e-12))
 
 
+@pytest.mark.parametrize("unit", [2.0**-900, 1.0, 2.0**900])
+def test_standard_errors_follow_the_unit(unit):
+    # Losses are squares of the data, so that their own squares leave the floats' range first.
+    losses, masses = np.arange(1.0, 13.0) ** 2, np.full(12, 3.0)
+    mean, error = mean_and_error(losses, masses)
+    assert mean_and_error(unit * losses, masses) == (unit * mean, unit * error)
+
+
 # --- what the user sees ---------------------------------------------------------------------
 
 

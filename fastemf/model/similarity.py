@@ -38,7 +38,8 @@ def nearest(axes: Axes, axis: int, item: int, n: int) -> Similar:
     with single_threaded_blas():
         root = np.linalg.qr(other.astype(np.float64), mode="r") / np.sqrt(other.shape[0])
         apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T
-    distances = np.sqrt(np.square(apart).sum(axis=1))
+    unit = float(np.abs(apart).max()) or 1.0  # in which no square overflows or vanishes
+    distances = unit * np.sqrt(np.square(apart / unit).sum(axis=1))
     distances[unseen] = np.nan
     distances[item] = np.nan
     if item in unseen:

@@ -256,6 +256,24 @@ def test_similarity_does_not_depend_on_the_basis(fit):
             np.testing.assert_allclose(there.distances, here.distances, atol=1e-12)
 
 
+@pytest.mark.parametrize("exponent", [-300, 300])
+def test_distances_follow_the_unit(fit, exponent):
+    # Their squares would overflow or vanish.
+    root = 2.0**exponent
+    rows, cols = (
+        replace(
+            axis,
+            factor=root * axis.factor,
+            intercepts=None if axis.intercepts is None else root**2 * axis.intercepts,
+        )
+        for axis in fit.axes
+    )
+    scaled = replace(fit, rows=rows, cols=cols, mu=root**2 * fit.mu)
+    here, there = (f.similar_rows(0, 3) for f in (fit, scaled))
+    np.testing.assert_array_equal(there.others, here.others)
+    np.testing.assert_allclose(there.distances / root**2, here.distances, rtol=1e-9)
+
+
 def test_similar_columns_are_similar_rows_of_the_transpose(fit):
     turned = replace(fit, rows=fit.cols, cols=fit.rows)
     for ours, theirs in zip(fit.similar_cols(4, 8), turned.similar_rows(4, 8), strict=True):
