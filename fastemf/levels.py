@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastemf import completion
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
-from fastemf.observations.source import Source
 from fastemf.solver.checkpoint import check_begin
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord

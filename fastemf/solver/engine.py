@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from fastemf.solver.half_sweep import (
 from fastemf.solver.records import HalfSweep, Ridge
 from fastemf.solver.remainder import Remainder, Slopes, tally_block
 from fastemf.solver.sampling import CellSample
-from fastemf.solver.weighting import Pair, Weighting, count_scaled, plain
+from fastemf.solver.weighting import Pair, Weighting, count_scaled
 
 __all__ = ["CompletionEngine"]
 
@@ -93,6 +92,8 @@ class CompletionEngine:
         scale = self.spread if scale is None else scale
         exponent = np.frexp(np.sqrt(scale))[1] if scale > 0 else 0
         self._unit = observations.dtype.type(2.0**exponent)
+        self.masses = self._masses()  # summed weights of rows and columns, of the cells that count
+        self.mass = float(np.sum(self.masses[0]))
         self.weighting = count_scaled(self.masses) if weighting is None else weighting
 
     def view(
@@ -105,8 +106,8 @@ class CompletionEngine:
         other = copy.copy(self)
         if sample is not None:
             other.sample = sample
-            other.__dict__.pop("masses", None)
-            other.__dict__.pop("mass", None)
+            other.masses = other._masses()
+            other.mass = float(np.sum(other.masses[0]))
             other.weighting = count_scaled(other.masses)
         if weighting is not None:
             other.weighting = weighting
@@ -117,16 +118,13 @@ class CompletionEngine:
         """Whether the last column of the factors are intercepts."""
         return self.mu is not None
 
-    @cached_property
-    def masses(self) -> Pair:
-        """Summed weights of each row and each column, of the cells that count."""
+    def _masses(self) -> Pair:
+        """Sum the weights of each row and each column, of the cells that count."""
         if self.sample is None:
             return self._sides[0].mass, self._sides[1].mass
         nothing = self.no_factors()
         ones = np.ones(nothing[0].shape[0]), np.ones(nothing[1].shape[0])
-        rows, cols = (
-            self.tally(axis, *nothing, scales=ones)[:, tallies.MASS] for axis in (0, 1)
-        )
+        rows, cols = (self.tally(axis, *nothing, scales=ones)[:, tallies.MASS] for axis in (0, 1))
         return rows, cols
 
     @property
@@ -148,11 +146,6 @@ class CompletionEngine:
         if self.mu is None:
             other.mu = self.observations.expectile(self.omega)
         return other
-
-    @cached_property
-    def mass(self) -> float:
-        """Summed weights of all cells that count."""
-        return float(np.sum(self.masses[0]))
 
     # --- what the loop asks ----------------------------------------------------------------
 

@@ -25,7 +25,12 @@ from fastemf.solver.records import Ridge
 from fastemf.solver.weighting import Pair, Weighting, count_scaled, positive
 
 __all__ = [
-    "even", "kept_noise", "mean_of", "noise_family", "own_variances", "renewed",
+    "even",
+    "kept_noise",
+    "mean_of",
+    "noise_family",
+    "own_variances",
+    "renewed",
     "weighting_of",
 ]
 
@@ -96,7 +101,7 @@ def own_variances(
     if not level > 0:
         return np.ones_like(variances[axis])
     found = (sums[:, tallies.NOISE] / level + PRIOR) / (engine.masses[axis] + PRIOR)
-    return np.clip(found, WIDEST**-2, WIDEST**2)
+    return np.asarray(np.clip(found, WIDEST**-2, WIDEST**2))
 
 
 def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,7 +110,7 @@ def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np
         return np.ones_like(mass)
     found = (noise / mean + PRIOR) / (mass + PRIOR)
     found *= mass.sum() / (found @ mass)
-    return np.clip(found, WIDEST**-2, WIDEST**2)
+    return np.asarray(np.clip(found, WIDEST**-2, WIDEST**2))
 
 
 def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weighting:

@@ -131,9 +131,7 @@ def _families(engine: CompletionEngine) -> list[str]:
     return ["weighted", "ridged"] if in_tail else ["weighted"]
 
 
-def _baselines(
-    engine: CompletionEngine, trials: list[Trial], tuner: Tuner
-) -> tuple[Baseline, ...]:
+def _baselines(engine: CompletionEngine, trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
     """Judge a constant, column levels, and row and column levels."""
     ridge = Ridge(0.0, tuner.intercept_ridge or asymmetry(engine.omega))
     totals = {name: np.zeros(tallies.N_SUMS) for name in ("constant", "column", "row + column")}
@@ -400,7 +398,12 @@ class Tuner:
             shift=fit.shift,
             correction=self.correction(best),
             tuning=Tuning(
-                steps, place, baselines, judged, len(self.trials), noise=self.noise.get(best.family, 0.0)
+                steps,
+                place,
+                baselines,
+                judged,
+                len(self.trials),
+                noise=self.noise.get(best.family, 0.0),
             ),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,14 +148,13 @@ class Slopes:
 
 
 def _slopes_times(block: Side, *args: Any) -> NDArray[Any]:
-    """Compute a block's rows of the product."""
-    *given, dense, n_threads = args
-    return _times(block, slopes_block(block, *given, n_threads), padded(dense), n_threads)
+    """Compute a block's rows of the product, given what the slopes are of and a dense matrix."""
+    *of, dense, n_threads = args
+    slopes: NDArray[Any] = partial(slopes_block, block, *of)(n_threads)
+    return _times(block, slopes, padded(dense), n_threads)
 
 
-def _times(
-    block: Side, slopes: NDArray[Any], dense: NDArray[Any], n_threads: int
-) -> NDArray[Any]:
+def _times(block: Side, slopes: NDArray[Any], dense: NDArray[Any], n_threads: int) -> NDArray[Any]:
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
     n_threads = _enough(block, dense, n_threads)
     product = SparseProduct(block.indptr, block.indices, slopes, dense, out)

@@ -104,8 +104,10 @@ def check_share(value: Any, name: str) -> float:
 def check_reg(reg: Any) -> float | Literal["auto", "noise"]:
     """Return a ridge: ``"auto"``, ``"noise"`` or a number >= 0."""
     if isinstance(reg, str):
-        if reg == "auto" or reg == "noise":
-            return reg
+        if reg == "auto":
+            return "auto"
+        if reg == "noise":
+            return "noise"
         raise ValueError(f'reg must be "auto", "noise" or a number >= 0, got {reg!r}')
     return check_number(reg, "reg")
 

@@ -57,9 +57,7 @@ def a_sweep(dtype, other, batch, units=()):
         float(limits.tiny), 0, 0, 0, np.zeros((0, 1), dtype),
     )  # fmt: skip
     rows = Rows(index, np.zeros(3, np.int32), none, none)
-    reports = Reports(
-        np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8), np.zeros(0)
-    )
+    reports = Reports(np.zeros((0, 1), dtype), np.zeros((0, 1)), np.zeros(0, np.int8), np.zeros(0))
     batch_type = None if INTERPRETED else pack(batch).type
     plan = Plan(index, index, 0, index, 1, 0, Unset(batch_type, Batch, {}))
     sweep = RowSweep(rows, problem, reports, plan, code_of(Code, {}))
