@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -150,8 +149,8 @@ class Slopes:
 def _slopes_times(block: Side, *args: Any) -> NDArray[Any]:
     """Compute a block's rows of the product, given what the slopes are of and a dense matrix."""
     *of, dense, n_threads = args
-    slopes: NDArray[Any] = partial(slopes_block, block, *of)(n_threads)
-    return _times(block, slopes, padded(dense), n_threads)
+    computed: Callable[..., NDArray[Any]] = slopes_block  # whose arguments `of` are
+    return _times(block, computed(block, *of, n_threads), padded(dense), n_threads)
 
 
 def _times(block: Side, slopes: NDArray[Any], dense: NDArray[Any], n_threads: int) -> NDArray[Any]:
