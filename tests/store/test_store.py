@@ -445,7 +445,7 @@ def edited(copy, **changes):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"version": 2}, "store version 2, while this fastemf reads 1"),
+        ({"version": 3}, "store version 3, while this fastemf reads 1 to 2"),
         ({"version": "1"}, "store version '1'"),
         ({"format": "other"}, "of another program"),
         ({"shape": [M + 1, N]}, "manifest.json is damaged"),
@@ -472,3 +472,15 @@ def test_what_is_no_store(tmp_path, copy):
     (copy / "manifest.json").write_bytes(b"\xff{")
     with pytest.raises(store.StoreError, match=r"manifest\.json is damaged"):
         store.open(copy)
+
+
+# --- older versions ------------------------------------------------------------------------
+
+
+def test_stores_of_the_first_version_open():
+    stored = store.open(Path(__file__).parents[1] / "golden" / "store-v1")
+    store.verify(stored.path)
+    assert stored.row_labels.values.tolist() == ["a", "b", "ü"]
+    assert stored.col_labels.values.tolist() == [3, 7]
+    assert stored.by_row.mass.tolist() == [1.0, 3.0, 3.0]
+    assert stored.expectile(0.5) == (1 * 1 + 2 * 2 + 4 * 1 + 8 * 3) / 7
