@@ -78,6 +78,11 @@ class _Candidate:
     losses: NDArray[np.float64] = field(init=False)  # by row
     step: TuningStep = field(init=False)
 
+    def rivals(self, best: _Candidate) -> bool:
+        """Tell whether it is worse than the best by less than the doubt about the difference."""
+        worse = self.losses - best.losses
+        return bool(worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))))
+
 
 def tune(
     engine: CompletionEngine,
@@ -232,6 +237,12 @@ class Tuner:
         candidate.losses = sums[:, tallies.LOSS]
         candidate.step = step_of(family, reg, rank, sums.sum(axis=0))
         self.tried.append(candidate)
+        # The fits of what can no longer be chosen are not worth their memory.
+        for other in self.tried:
+            of_family = [one for one in self.tried if one.family == other.family]
+            best = min(of_family, key=lambda one: one.step.loss)
+            if other.step.rank > 0 and other is not candidate and not other.rivals(best):
+                other.fits = []
         return candidate.step
 
     def try_simple(self) -> None:
@@ -348,10 +359,9 @@ class Tuner:
             if candidate.step.rank == 0 and losses[place] <= SIMPLER * losses[lowest]:
                 return place
         for place, candidate in enumerate(self.tried[:lowest]):
-            if candidate.family == best.family and candidate.step.rank > 0:
-                worse = candidate.losses - best.losses
-                if worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))):
-                    return place
+            same = candidate.family == best.family and candidate.step.rank > 0
+            if same and candidate.rivals(best):
+                return place
         return lowest
 
     def _refitted(self, best: _Candidate) -> Ridge:
