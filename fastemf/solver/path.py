@@ -117,7 +117,7 @@ def tune(
     if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
         tuner.try_noise()
     judged = sum(trial.judge.count for trial in trials)
-    return tuner.tuned(_baselines(engine, trials, tuner), judged)
+    return tuner.tuned(_baselines(trials, tuner), judged)
 
 
 def _trials(engine: CompletionEngine, rng: np.random.Generator) -> list[Trial]:
@@ -136,29 +136,31 @@ def _families(engine: CompletionEngine) -> list[str]:
     return ["weighted", "ridged"] if in_tail else ["weighted"]
 
 
-def _baselines(engine: CompletionEngine, trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
+def _baselines(trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
     """Judge a constant, column levels, and row and column levels."""
-    ridge = Ridge(0.0, tuner.intercept_ridge or asymmetry(engine.omega))
+    ridge = Ridge(0.0, tuner.intercept_ridge or asymmetry(tuner.engine.omega))
     totals = {name: np.zeros(tallies.N_SUMS) for name in ("constant", "column", "row + column")}
     for trial in trials:
         fitted, judge = trial.fitted.with_intercepts(), trial.judge.with_intercepts()
         nothing = fitted.no_factors()
+        models: dict[str, tuple[Factors, Pair | None]] = {"constant": (nothing, None)}
         cols = fitted.solve(1, nothing[1], nothing[0], ridge).factor
-        both, _ = swept(
-            fitted, (nothing[0], cols), ridge, tuner.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
-        )
-        for name, factors in (
-            ("constant", nothing), ("column", (nothing[0], cols)), ("row + column", both)
-        ):  # fmt: skip
-            leverages = None if name == "constant" else fitted.leverages(*factors, ridge)
-            if name == "column" and leverages is not None:
-                leverages = np.zeros_like(leverages[0]), leverages[1]
-            shift = shift_of(fitted, factors, leverages)
+        leverage = fitted.leverage(1, cols, nothing[0], ridge)
+        models["column"] = ((nothing[0], cols), (np.zeros(nothing[0].shape[0]), leverage))
+        if not tuner.intercepts:
+            both, _ = swept(
+                fitted, (nothing[0], cols), ridge, tuner.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
+            )
+            models["row + column"] = (both, fitted.leverages(*both, ridge))
+        for name, (factors, leverages) in models.items():
+            shift = shift_of(fitted, factors, leverages, rounds=4)
             totals[name] += judge.tally(0, *factors, shift=shift).sum(axis=0)
-    return tuple(
-        Baseline(name, float(sums[tallies.LOSS] / sums[tallies.MASS]))
-        for name, sums in totals.items()
-    )
+    losses = {
+        name: sums[tallies.LOSS] / sums[tallies.MASS] for name, sums in totals.items() if sums.any()
+    }
+    if tuner.intercepts:
+        losses["row + column"] = next(c for c in tuner.tried if c.family == "even").step.loss
+    return tuple(Baseline(name, float(loss)) for name, loss in losses.items())
 
 
 class Tuner:
@@ -204,7 +206,7 @@ class Tuner:
         factors, _ = swept(
             engine, factors, ridge, self.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
         )  # fmt: skip
-        return self._measured(engine, factors, ridge, variances, 0.0)
+        return self._measured(engine, factors, ridge, variances, 0.0, rounds=4)
 
     def _measured(
         self,
@@ -305,7 +307,8 @@ class Tuner:
         factors = self._joined(fit, reg)
         factors, _ = swept(fit.engine, factors, ridge, self.settings, SWEEPS, STEP_TOL)
         factors = _alive(fit.engine, factors)
-        return self._measured(fit.engine, factors, ridge, fit.variances, fit.shift, rounds=2)
+        # The shift moves little from step to step: one Newton step follows it.
+        return self._measured(fit.engine, factors, ridge, fit.variances, fit.shift, rounds=1)
 
     def _joined(self, fit: Fitted, reg: float) -> Factors:
         """Add the factors that the ridge allows: singular pairs of the slopes above it."""
