@@ -88,7 +88,7 @@ def complete(
         moves less than the mean; 0.5: least squares; above: the tail. A level is not a
         quantile: omega = 0.95 is not the 95th percentile.
     k
-        Rank, from 1 to min(rows, columns).
+        Rank, from 1 to min(rows, columns); or 0 with `intercepts`, which are then all there is.
     rows, cols, values
         Names of a table's columns: labels of the row and of the column (integers, strings,
         dates, categories), and the value. The fit then speaks in labels. A pandas table
@@ -235,9 +235,9 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
     """Fit data that have been opened: tune, find a start, alternate, and make the model."""
     observations = data.fitted
     omega, k, intercepts = settings.omega, settings.k, settings.intercepts
-    check_rank(k, observations.shape)
+    check_rank(k, observations.shape, minimum=0)
     check_memory(
-        FACTOR_COPIES * sum(observations.shape) * k * observations.dtype.itemsize,
+        FACTOR_COPIES * sum(observations.shape) * (k + intercepts) * observations.dtype.itemsize,
         f"a fit of rank {k} to {observations.shape[0]} rows and {observations.shape[1]} columns",
         "lower k, or number rows and columns from 0 without gaps",
     )

@@ -105,7 +105,7 @@ def tune(
         families, around = [earlier.best.family], earlier.best.reg / earlier.noise
         around = around if math.isfinite(around) else FIRST
     else:
-        families, around = _families(engine), None
+        families, around = _families(engine, settings.k), None
     for family in families:
         tuner.try_family(family, around)
     losses = {candidate.family: candidate.step.loss for candidate in reversed(tuner.tried)}
@@ -125,10 +125,13 @@ def _trials(engine: CompletionEngine, rng: np.random.Generator) -> list[Trial]:
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
 
 
-def _families(engine: CompletionEngine) -> list[str]:
-    """List the families to try: both where the level lies in the data's longer tail."""
+def _families(engine: CompletionEngine, k: int) -> list[str]:
+    """List the families to try: both where the level lies in the data's longer tail.
+
+    The second one is about the ridge on factors, and needs some.
+    """
     in_tail = engine.omega > 0.5 if engine.observations.tail_is_right() else engine.omega < 0.5
-    return ["weighted", "ridged"] if in_tail else ["weighted"]
+    return ["weighted", "ridged"] if in_tail and k > 0 else ["weighted"]
 
 
 def _baselines(engine: CompletionEngine, trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
@@ -263,6 +266,8 @@ class Tuner:
             fits = [self._fitted(fit.engine, fit.factors, ridge, fit.variances) for fit in fits]
             losses = [self._judge(family, math.inf, fits).loss]
             fits = [self._rescaled(fit, family) for fit in fits]
+        if self.settings.k == 0:
+            return
         for reg in self._ridges(family, fits[0], around):
             fits = [self._stepped(fit, reg) for fit in fits]
             losses.append(self._judge(family, reg, fits).loss)

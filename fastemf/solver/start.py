@@ -70,7 +70,9 @@ def starting_factors(
     elif isinstance(init, str) and init in ("spectral", "random"):
         if mu is not None:
             a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
-        if init == "spectral":
+        if k == 0:
+            X, Y = np.zeros((m, 0)), np.zeros((n, 0))
+        elif init == "spectral":
             offsets = None if mu is None else (mu + a[:, 0], c[:, 0])
             X, Y = _spectral_start(observations, k, engine.size, rng, n_threads, offsets)
         else:
@@ -134,7 +136,8 @@ def grown_factors(
             column[ours] += earlier.mu - mu
         columns.append(column)
         # Not zero: a cell that is new in both directions would stay zero for ever.
-        small = 1e-2 * np.sqrt(np.mean(np.square(known.factor, dtype=np.float64)))
+        total = np.sum(np.square(known.factor, dtype=np.float64))
+        small = 1e-2 * np.sqrt(total / max(1, known.factor.size))
         grown = small * rng.standard_normal((size, k))
         seen = ~np.isin(theirs, known.unseen)
         grown[ours[seen]] = known.factor[theirs[seen]]
