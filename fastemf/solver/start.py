@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -96,8 +97,8 @@ def can_start_from(axes: tuple[Axis, Axis], scale: float, rank: int) -> bool:
         return False
     with single_threaded_blas():
         weakest = [float(np.linalg.svd(axis.factor, compute_uv=False)[rank - 1]) for axis in axes]
-    sizes = float(axes[0].size * axes[1].size) ** 0.5
-    return weakest[0] * weakest[1] > ALIVE * scale * sizes
+    size = math.sqrt(axes[0].size * axes[1].size)
+    return weakest[0] * weakest[1] > ALIVE * scale * size
 
 
 def widened(factors: Factors, rank: int, k: int) -> Factors:
