@@ -28,9 +28,7 @@ class Scene:
         self.i, self.j = entries
         self.values = rng.standard_normal(90)
         self.v = rng.uniform(0.2, 3, 90) if weighted else np.ones(90)
-        data = observe(
-            (*entries, self.values), weights=self.v if weighted else None, shape=(M, N)
-        )
+        data = observe((*entries, self.values), weights=self.v if weighted else None, shape=(M, N))
         mu = 0.3 if intercepts else None
         pair = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, N)
         self.p, self.q = pair if scaled else (np.ones(M), np.ones(N))
@@ -41,7 +39,7 @@ class Scene:
         self.counts = np.ones(90, bool)
         if sampled:
             self.counts = np.array(
-                [is_in_sample(int(marks[0][i]), int(marks[1][j]), *part) for i, j in zip(*entries)]
+                [is_in_sample(int(marks[0][i]), int(marks[1][j]), *part) for i, j in zip(*entries, strict=True)]
             )
         self.marks = marks
         self.engine = CompletionEngine(
@@ -127,7 +125,7 @@ def test_slopes_multiply_as_their_matrix_does(scene):
     slope = scene.v * scene.w * scene.r * scales[0][scene.i] * scales[1][scene.j] * scene.counts
     if signed:
         rows, cols = scene.marks
-        bits = [hash_of_cell(int(rows[i]), int(cols[j])) & 1 for i, j in zip(scene.i, scene.j)]
+        bits = [hash_of_cell(int(rows[i]), int(cols[j])) & 1 for i, j in zip(scene.i, scene.j, strict=True)]
         slope = np.where(np.array(bits, bool), -slope, slope)
     dense = np.zeros((M, N))
     np.add.at(dense, (scene.i, scene.j), slope)

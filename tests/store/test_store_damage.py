@@ -258,7 +258,6 @@ def put(at, value):
         ("rows.weights.npy", put(5, 0.0), ("verify", "read_block", "complete")),
         ("cols.weights.npy", put(5, np.inf), ("verify", "read_block", "complete")),
     ],
-    ids=str,
 )
 def test_hostile_content(copy, name, edit, ways):
     change(copy, name, edit)
