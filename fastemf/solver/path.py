@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels import tally as tallies
-from fastemf.solver.blocks import ALL, Part
+from fastemf.solver.blocks import ALL, EVERYTHING, Part
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.noise import even, mean_of, renewed, weighting_of
 from fastemf.solver.records import Ridge
@@ -101,7 +101,7 @@ def tune(
     least = FEWEST_CELLS if judge is None else FEWEST
     if size < least:
         return Tuning(note=f"too few observations to tune by ({size}, of at least {least})")
-    trials = _trials(engine, marks) if judge is None else [Trial(engine, judge)]
+    trials = _trials(engine, marks) if judge is None else [_given(engine, judge, marks)]
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
     tuner = Tuner(engine, trials, settings, rng)
@@ -128,6 +128,11 @@ def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     span = round(share * ALL)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
+
+
+def _given(engine: CompletionEngine, judge: CompletionEngine, marks: Marks) -> Trial:
+    """Fit all cells, with marks for their random signs, and judge by those given."""
+    return Trial(engine.view(CellSample(marks, EVERYTHING)), judge)
 
 
 def _families(engine: CompletionEngine, k: int) -> list[str]:
