@@ -680,7 +680,7 @@ def test_bad_models(model, refused):
     ("argv", "message"),
     [
         (["fit", "log.csv", "--omega", "2"], "omega must lie strictly between 0 and 1"),
-        (["fit", "log.csv", "-k", "0"], "k must be at least 1, got 0"),
+        (["fit", "log.csv", "-k", "0", "--no-intercepts"], "k must be at least 1 (0 is intercepts"),
         (["fit", "log.csv", "-k", "9"], "k must be at most min(rows, columns) = 8"),
         (["fit", "log.csv", "--reg", "weak"], "reg must be"),
         (["fit", "log.csv", "--reg", "-1"], "reg must be"),
