@@ -347,18 +347,23 @@ def _planned(
     )
     if isinstance(found, Tuning):
         return _Plan(engine, following, start, tuning=found)
-    if found.family == "noise":
-        return _Plan(engine, following, start, found, found.tuning)
+    rank, follows = engine.n_factors(found.factors[0]), found.family == "noise"
+
+    def start_found() -> tuple[NDArray[Any], NDArray[Any]]:
+        if isinstance(init, Factorization):
+            given = start()  # also refuses what is not of these data
+            if can_start_from(init.axes, init.scale, rank):
+                return given
+        return widened(found.factors, rank, settings.k)
+
+    if isinstance(init, Factorization) or (init == "spectral" and not follows):
+        first = start_found
+    else:
+        first = start
+    if follows:
+        return _Plan(engine, following, first, found, found.tuning)
     chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
-    rank = engine.n_factors(found.factors[0])
-    if init == "spectral" or (
-        isinstance(init, Factorization) and not can_start_from(init.axes, init.scale, rank)
-    ):
-        return _Plan(
-            chosen, FixedRidge(found.ridge), lambda: widened(found.factors, rank, settings.k),
-            found, found.tuning,
-        )  # fmt: skip
-    return _Plan(chosen, FixedRidge(found.ridge), start, found, found.tuning)
+    return _Plan(chosen, FixedRidge(found.ridge), first, found, found.tuning)
 
 
 def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:

@@ -190,8 +190,8 @@ def test_all_levels_set_the_same_cells_aside(monkeypatch, random_state):
 
 
 @pytest.mark.compiled
-def test_a_neighbours_path_narrows_the_next(intercepts):
-    low, *others = tuned(intercepts).fits
+def test_a_neighbours_path_narrows_the_next():
+    low, *others = tuned(True).fits
     assert low.tuning.noise > 0
     around = min(low.tuning.best.reg / low.tuning.noise, path.FIRST)
     middle = others[0].tuning
