@@ -119,7 +119,9 @@ def complete(
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and
-        columns then start afresh. Where both have labels, rows and columns go by them.
+        columns then start afresh. Where both have labels, rows and columns go by them. With
+        ``reg="auto"`` it is where the fit of all cells starts, not those before; but those try
+        only ridges within two steps of the earlier one's, relative to the noise.
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter
@@ -147,8 +149,8 @@ def complete(
         With `validation`, stop after this many sweeps without a lower validation loss; the
         default is 10.
     random_state
-        Seed or numpy Generator for the held-out share and the start. The same seed gives
-        bitwise identical results, for any n_jobs.
+        Seed or numpy Generator for the held-out share, the cells that ``reg="auto"`` sets
+        aside and the start. The same seed gives bitwise identical results, for any n_jobs.
     n_jobs
         Threads; -1 for all. On a cluster: of each worker, at most those Dask gave it.
     client
