@@ -119,7 +119,9 @@ def complete(
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and
-        columns then start afresh. Where both have labels, rows and columns go by them.
+        columns then start afresh. Where both have labels, rows and columns go by them. With
+        ``reg="auto"`` it is where the fit of all cells starts, not those before; but those try
+        only ridges within two steps of the earlier one's, relative to the noise.
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter
@@ -147,8 +149,8 @@ def complete(
         With `validation`, stop after this many sweeps without a lower validation loss; the
         default is 10.
     random_state
-        Seed or numpy Generator for the held-out share and the start. The same seed gives
-        bitwise identical results, for any n_jobs.
+        Seed or numpy Generator for the held-out share, the cells that ``reg="auto"`` sets
+        aside and the start. The same seed gives bitwise identical results, for any n_jobs.
     n_jobs
         Threads; -1 for all. On a cluster: of each worker, at most those Dask gave it.
     client
@@ -347,18 +349,23 @@ def _planned(
     )
     if isinstance(found, Tuning):
         return _Plan(engine, following, start, tuning=found)
-    if found.family == "noise":
-        return _Plan(engine, following, start, found, found.tuning)
+    rank, follows = engine.n_factors(found.factors[0]), found.family == "noise"
+
+    def start_found() -> tuple[NDArray[Any], NDArray[Any]]:
+        if isinstance(init, Factorization):
+            given = start()  # also refuses what is not of these data
+            if can_start_from(init.axes, init.scale, rank):
+                return given
+        return widened(found.factors, rank, settings.k)
+
+    if isinstance(init, Factorization) or (init == "spectral" and not follows):
+        first = start_found
+    else:
+        first = start
+    if follows:
+        return _Plan(engine, following, first, found, found.tuning)
     chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
-    rank = engine.n_factors(found.factors[0])
-    if init == "spectral" or (
-        isinstance(init, Factorization) and not can_start_from(init.axes, init.scale, rank)
-    ):
-        return _Plan(
-            chosen, FixedRidge(found.ridge), lambda: widened(found.factors, rank, settings.k),
-            found, found.tuning,
-        )  # fmt: skip
-    return _Plan(chosen, FixedRidge(found.ridge), start, found, found.tuning)
+    return _Plan(chosen, FixedRidge(found.ridge), first, found, found.tuning)
 
 
 def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:

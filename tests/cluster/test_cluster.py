@@ -35,6 +35,7 @@ pytestmark = [
 SETTINGS = {
     "default": {},
     "intercepts": {"intercepts": True},
+    "intercepts alone": {"intercepts": True, "k": 0, "reg": "noise"},
     "paper": {"reg": 0, "orthogonalize": True},
     "plain ridge": {"reg": 0.3, "reg_scaling": "plain", "init": "random"},
     "conjugate gradients": {"reg": 0.1, "solver": "cg", "omega": 0.9},
