@@ -53,6 +53,7 @@ SEED = 0.5  # of the size that a new factor would have if it were alone
 DOUBT = 0.5  # standard errors by which a stronger ridge may be worse
 SIMPLER = 1.005  # of the best loss, which a simpler candidate may have
 NARROW = 2  # steps either side of the ridge of an earlier fit
+MOVING = 10  # sweeps in which the noise-following ridge leaves the ridge of the path
 LOW_NOISE = 0.5  # of the intercepts' loss: below it the noise-following ridge is tried too
 
 
@@ -95,6 +96,8 @@ def tune(
     least = FEWEST_CELLS if judge is None else FEWEST
     if size < least:
         return Tuning(note=f"too few observations to tune by ({size}, of at least {least})")
+    if _is_constant(engine):
+        return Tuning(note="all observations are alike")
     trials = _trials(engine, rng) if judge is None else [_given(engine, judge, rng)]
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
@@ -123,6 +126,13 @@ def _trials(engine: CompletionEngine, rng: np.random.Generator) -> list[Trial]:
     marks, span = marks_of(engine.observations, rng), round(share * ALL)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
+
+
+def _is_constant(engine: CompletionEngine) -> bool:
+    """Tell whether the observations are alike to rounding, zeros included."""
+    observations, level = engine.observations, engine.mu
+    level = observations.expectile(engine.omega) if level is None else level
+    return observations.rms(level) <= engine.rounding
 
 
 def _given(engine: CompletionEngine, judge: CompletionEngine, rng: np.random.Generator) -> Trial:
@@ -235,7 +245,7 @@ class Tuner:
         )
         rank = max(fit.rank for fit in fits)
         candidate.losses = sums[:, tallies.LOSS]
-        candidate.step = step_of(family, reg, rank, sums.sum(axis=0))
+        candidate.step = step_of(family, reg, rank, sums.sum(axis=0), self.trials[0].judge.unit)
         self.tried.append(candidate)
         return candidate.step
 
@@ -330,7 +340,7 @@ class Tuner:
         fits = []
         for trial, fit in zip(self.trials, best.fits, strict=True):
             engine = trial.fitted
-            schedule = noise_ridge(engine, self.settings.k, self.intercepts)
+            schedule = noise_ridge(engine, self.settings.k, self.intercepts, MOVING)
             factors, ridge = swept(
                 engine, self._joined(replace(fit, engine=engine), 0.0), schedule, self.settings,
                 self.settings.max_iter, self.settings.tol,
@@ -354,7 +364,7 @@ class Tuner:
                 return place
         for place, candidate in enumerate(self.tried[:lowest]):
             if candidate.family == best.family and candidate.step.rank > 0:
-                worse = candidate.losses - best.losses
+                worse = (candidate.losses - best.losses) / self.engine.unit**2
                 if worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))):
                     return place
         return lowest

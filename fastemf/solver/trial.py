@@ -53,13 +53,15 @@ class Trial:
         return self.judge.tally(0, *factors, shift=shift)
 
 
-def step_of(family: str, reg: float, rank: int, sums: NDArray[np.float64]) -> TuningStep:
-    """Summarise the sums of all trials of a candidate."""
+def step_of(
+    family: str, reg: float, rank: int, sums: NDArray[np.float64], unit: float
+) -> TuningStep:
+    """Summarise the sums of all trials of a candidate, of data in a unit."""
     mass, loss = sums[tallies.MASS], sums[tallies.LOSS]
     above, below = sums[tallies.ABOVE], sums[tallies.BELOW]
-    spread = max(0.0, sums[tallies.SQUARED_LOSS] - loss**2 / mass)
+    spread = max(0.0, sums[tallies.SQUARED_LOSS] - (loss / unit**2) ** 2 / mass)
     return TuningStep(
-        family, reg, rank, float(loss / mass), float(np.sqrt(spread) / mass),
+        family, reg, rank, float(loss / mass), float(np.sqrt(spread) / mass * unit**2),
         float(below / (above + below)) if above + below > 0 else float("nan"),
     )  # fmt: skip
 
