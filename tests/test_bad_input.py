@@ -217,7 +217,7 @@ BAD_OPTIONS = [
     *each("k", TypeError, "must be an integer", (2.0, True, "2", None)),
     ("k", 6, ValueError, "k must be at most min(rows, columns) = 5", "6 rows and 5 columns", 6),
     *each("reg", ValueError, "must be finite and not negative", (-0.1, NAN, INF)),
-    *each("reg", ValueError, 'must be "auto" or a number >= 0', ("ridge", "")),
+    *each("reg", ValueError, 'must be "auto", "noise" or a number >= 0', ("ridge", "")),
     *each("reg", TypeError, "must be a number", (None, True)),
     *each("reg_scaling", ValueError, "must be one of 'count', 'plain'", ("mass", None)),
     ("reg_scaling", "plain", ValueError, 'reg="auto"', 'reg_scaling="plain"'),

@@ -16,7 +16,7 @@ from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.hashing import hash_of_cell, is_in_sample
 from fastemf.kernels.problem import Rows, Sample
 
-__all__ = ["Left", "Slopes", "Sums", "fill_slopes", "tally_rows"]
+__all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "tally_rows"]
 
 # The columns of a row's sums, over its observations in the sample. t is r̃ minus the shift, w its
 # weight by sign, and G = (w(r̃) r̃)² the square of the slope of the loss.
@@ -55,7 +55,7 @@ class Sums(NamedTuple):
     out: NDArray[np.float64]
 
 
-class Slopes(NamedTuple):
+class SlopesOut(NamedTuple):
     """A model, and where the slope of the loss at each observation goes."""
 
     left: Left

@@ -217,7 +217,7 @@ class CompletionEngine:
             other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
             this = np.column_stack([this[:, :k], this[:, k] / unit])
             intercepts *= float(unit) ** 2
-        penalties[:, 0] = ridge.factors * weighting.ridge[axis]
+        penalties[:, 0] = ridge.factors * weighting.solved_ridge[axis]
         penalties[:, 1] = intercepts * weighting.intercepts[axis]
         if weighting.observations is not None:
             scales = weighting.observations[1 - axis].astype(dtype)

@@ -29,8 +29,8 @@ from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry, noise_ridge
 from fastemf.solver.sampling import CellSample, marks_of
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import top_svd
-from fastemf.solver.trial import NEWTON_STEPS, Factors, Fitted, Trial, shift_of, step_of, swept
+from fastemf.solver.start import Factors, top_svd
+from fastemf.solver.trial import NEWTON_STEPS, Fitted, Trial, shift_of, step_of, swept
 from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 from fastemf.solver.weighting import Pair
 
@@ -297,7 +297,7 @@ class Tuner:
         return [FIRST * RATIO**n * noise for n in range(MOST_STEPS)]
 
     def _rescaled(self, fit: Fitted, family: str, rounds: int = 1) -> Fitted:
-        """Renew the noise scales by the residuals of a fit, and weigh by them."""
+        """Update the noise scales by the residuals of a fit, and weigh by them."""
         variances = renewed(fit.engine, fit.factors, fit.leverages, fit.variances, rounds)
         weighting = weighting_of(family, fit.engine, variances)
         engine = fit.engine.view(weighting=weighting)
@@ -328,7 +328,9 @@ class Tuner:
         curvature = sums[tallies.CURVATURE] / sums[tallies.MASS] / engine.mass
         root = SEED * np.sqrt((d[new] - reg) / curvature)
         joined = []
-        for factor, pairs, ridge in zip(fit.factors, (U, V), engine.weighting.ridge, strict=True):
+        for factor, pairs, ridge in zip(
+            fit.factors, (U, V), engine.weighting.solved_ridge, strict=True
+        ):
             k = engine.n_factors(factor)
             added = (pairs[:, new] * root / np.sqrt(ridge)[:, None]).astype(dtype)
             joined.append(np.hstack([factor[:, :k], added, factor[:, k:]]))
@@ -428,13 +430,13 @@ def _scales(engine: CompletionEngine) -> Pair:
     weighting = engine.weighting
     observed = weighting.observations or tuple(np.ones_like(part) for part in weighting.ridge)
     rows, cols = (
-        own / np.sqrt(ridge) for own, ridge in zip(observed, weighting.ridge, strict=True)
+        own / np.sqrt(ridge) for own, ridge in zip(observed, weighting.solved_ridge, strict=True)
     )
     return rows, cols
 
 
 def _alive(engine: CompletionEngine, factors: Factors) -> Factors:
-    """Leave out factors that the ridge has removed."""
+    """Drop factors that the ridge has removed."""
     k = engine.n_factors(factors[0])
     if k == 0:
         return factors

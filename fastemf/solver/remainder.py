@@ -93,7 +93,7 @@ def slopes_block(
     out = np.empty(block.size, block.dtype)
     n_threads = _enough(block, other, n_threads)
     runs = _runs(block, n_threads)
-    launch(tallies.fill_slopes, n_threads, runs, tallies.Slopes(left, int(signed), out))
+    launch(tallies.fill_slopes, n_threads, runs, tallies.SlopesOut(left, int(signed), out))
     return out
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,11 @@ from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule
 from fastemf.solver.settings import Settings
+from fastemf.solver.start import Factors
 from fastemf.solver.tuning import TuningStep
 from fastemf.solver.weighting import Pair
 
 __all__ = ["Fitted", "Trial", "shift_of", "step_of", "swept"]
-
-Factors = tuple[NDArray[Any], NDArray[Any]]
 
 NEWTON_STEPS = 40  # of the shift: it moves one way, and lands when the signs no longer change
 

@@ -372,7 +372,7 @@ ARRAYS = [
     ("X", holed((6, 2), np.nan), "X must be finite"),
     ("Y", holed((5, 2), np.inf), "Y must be finite"),
     ("col_intercepts", holed(5, -np.inf), "col_intercepts must be finite"),
-    ("X", holed((6, 2), 1e308), "predictions must not overflow in float64"),
+    ("X", holed((6, 2), 1e308), "its numbers must not overflow float64"),
     ("unseen_rows", np.array([6]), "unseen_rows must hold indices below 6"),
     ("unseen_cols", np.array([-1]), "unseen_cols must hold indices below 5"),
     ("unseen_rows", np.array([1.0]), "unseen_rows must hold indices"),
