@@ -16,11 +16,12 @@ from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.hashing import hash_of_cell, is_in_sample
 from fastemf.kernels.problem import Rows, Sample
 
-__all__ = ["Left", "Slopes", "Sums", "fill_slopes", "tally_rows"]
+__all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "tally_rows"]
 
 # The columns of a row's sums, over its observations in the sample. t is r̃ minus the shift, w its
 # weight by sign, and G = (w(r̃) r̃)² the square of the slope of the loss.
-# WEIGHT sums the other side's weights in the fit.
+# WEIGHT sums the other side's weights in the fit; SQUARED_LOSS is in a unit of the data's size, of
+# which the fourth power neither overflows nor vanishes.
 MASS, WEIGHT, SLOPE, CURVATURE, LOSS, NOISE, ABOVE, BELOW, SQUARED_LOSS = range(9)
 N_SUMS = 9
 
@@ -44,6 +45,7 @@ class Left(NamedTuple):
     upper: float
     lower: float
     shift: float
+    unit: float  # of the data, a power of two
 
 
 class Sums(NamedTuple):
@@ -53,7 +55,7 @@ class Sums(NamedTuple):
     out: NDArray[np.float64]
 
 
-class Slopes(NamedTuple):
+class SlopesOut(NamedTuple):
     """A model, and where the slope of the loss at each observation goes."""
 
     left: Left
@@ -78,7 +80,7 @@ def tally_rows(begin, end, sums):
     indptr, indices, weights = left.rows.indptr, left.rows.indices, left.rows.weights
     own, about, marks = left.own, left.about, left.sample.marks
     own_marks, first, span = left.sample.own, left.sample.first, left.sample.span
-    upper, lower = left.upper, left.lower
+    upper, lower, per_unit = left.upper, left.lower, 1 / left.unit
     for i in range(begin, end):
         mass, slope, curvature, loss, noise = 0.0, 0.0, 0.0, 0.0, 0.0
         weight, above, below, squares = 0.0, 0.0, 0.0, 0.0
@@ -100,11 +102,12 @@ def tally_rows(begin, end, sums):
             slope += v * w * t
             curvature += v * w
             loss += v * w * t * t
-            squares += v * (w * t * t) ** 2
             if t >= 0:
                 above += v * t
             else:
                 below -= v * t
+            t *= per_unit
+            squares += v * (w * t * t) ** 2
         out[i, MASS], out[i, WEIGHT], out[i, NOISE] = mass, weight, noise
         out[i, SLOPE], out[i, CURVATURE], out[i, LOSS] = slope, curvature, loss
         out[i, ABOVE], out[i, BELOW], out[i, SQUARED_LOSS] = above, below, squares

@@ -60,7 +60,7 @@ class ModelFileError(ValueError):
     """A file that is not a model, or not one this version can read."""
 
 
-class Fitted(Protocol):
+class WrittenFit(Protocol):
     """What is written of a fit: its two axes, its history, and the `SCALARS` as attributes."""
 
     @property
@@ -76,12 +76,12 @@ class Fitted(Protocol):
         """What was tried, if something was."""
 
 
-def write(path: str | os.PathLike[str], fit: Fitted) -> None:
+def write(path: str | os.PathLike[str], fit: WrittenFit) -> None:
     """Write a fit; a reader sees the old file or the new one, never a part of it."""
     _save(path, _packed(path, fit))
 
 
-def write_levels(path: str | os.PathLike[str], fits: Sequence[Fitted]) -> None:
+def write_levels(path: str | os.PathLike[str], fits: Sequence[WrittenFit]) -> None:
     """Write several fits, in order: the arrays of the first begin with ``0/``."""
     arrays = _header_array({"levels": len(fits)})
     for place, fit in enumerate(fits):
@@ -110,7 +110,7 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
     return {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
 
 
-def _packed(path: str | os.PathLike[str], fit: Fitted) -> dict[str, Any]:
+def _packed(path: str | os.PathLike[str], fit: WrittenFit) -> dict[str, Any]:
     header: dict[str, Any] = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.axes[0].has_intercepts}
     header |= {"tuning": record_of(fit.tuning), "noise": None}

@@ -92,6 +92,7 @@ class CompletionEngine:
         scale = self.spread if scale is None else scale
         exponent = np.frexp(np.sqrt(scale))[1] if scale > 0 else 0
         self._unit = observations.dtype.type(2.0**exponent)
+        self.unit = 4.0**exponent  # of the data
         self.masses = self._masses()  # summed weights of rows and columns, of the cells that count
         self.mass = float(np.sum(self.masses[0]))
         self.weighting = count_scaled(self.masses) if weighting is None else weighting
@@ -216,7 +217,7 @@ class CompletionEngine:
             other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
             this = np.column_stack([this[:, :k], this[:, k] / unit])
             intercepts *= float(unit) ** 2
-        penalties[:, 0] = ridge.factors * weighting.ridge[axis]
+        penalties[:, 0] = ridge.factors * weighting.solved_ridge[axis]
         penalties[:, 1] = intercepts * weighting.intercepts[axis]
         if weighting.observations is not None:
             scales = weighting.observations[1 - axis].astype(dtype)
@@ -317,7 +318,7 @@ class CompletionEngine:
         return Remainder(
             np.ascontiguousarray(factors[axis]), np.ascontiguousarray(factors[1 - axis]),
             known[axis], known[1 - axis], marks[axis], marks[1 - axis],
-            part, self.omega, shift, self._n_threads,
+            part, self.omega, shift, self.unit, self._n_threads,
         )  # fmt: skip
 
 

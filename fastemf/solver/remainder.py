@@ -33,13 +33,14 @@ class Remainder:
     part: Part
     omega: float
     shift: float
+    unit: float
     n_threads: int
 
     def each(self, side: Grouped, task: Callable[..., Any], *args: Any) -> Any:
         """Run a task over the side's blocks."""
         return side.each(
             task, (self.other, self.about, self.marks), (self.this, self.own, self.own_marks),
-            self.part, self.omega, self.shift, *args, n_threads=self.n_threads,
+            self.part, self.omega, self.shift, self.unit, *args, n_threads=self.n_threads,
         )  # fmt: skip
 
     def sums(self, side: Grouped, task: Callable[..., Any]) -> NDArray[np.float64]:
@@ -61,10 +62,11 @@ def tally_block(
     part: Part,
     omega: float,
     shift: float,
+    unit: float,
     n_threads: int,
 ) -> NDArray[np.float64]:
     """Compute the sums of the rows of one block."""
-    left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift)
+    left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift, unit)
     out = np.empty((this.shape[0], tallies.N_SUMS))
     n_threads = _enough(block, other, n_threads)
     launch(tallies.tally_rows, n_threads, _runs(block, n_threads), tallies.Sums(left, out))
@@ -82,15 +84,16 @@ def slopes_block(
     part: Part,
     omega: float,
     shift: float,
+    unit: float,
     signed: bool,
     n_threads: int,
 ) -> NDArray[Any]:
     """Compute the slopes of the loss at the observations of one block."""
-    left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift)
+    left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift, unit)
     out = np.empty(block.size, block.dtype)
     n_threads = _enough(block, other, n_threads)
     runs = _runs(block, n_threads)
-    launch(tallies.fill_slopes, n_threads, runs, tallies.Slopes(left, int(signed), out))
+    launch(tallies.fill_slopes, n_threads, runs, tallies.SlopesOut(left, int(signed), out))
     return out
 
 
@@ -105,10 +108,13 @@ def _left(
     part: Part,
     omega: float,
     shift: float,
+    unit: float,
 ) -> tallies.Left:
     rows = Rows(block.indptr, block.indices, block.values, block.weights)
     sample = Sample(np.empty(0, block.dtype), marks, own_marks, *part)
-    return tallies.Left(rows, sample, this, other, own, about, omega, 1 - omega, float(shift))
+    return tallies.Left(
+        rows, sample, this, other, own, about, omega, 1 - omega, float(shift), unit
+    )  # fmt: skip
 
 
 def _enough(block: Side, other: NDArray[Any], n_threads: int) -> int:
