@@ -25,6 +25,7 @@ from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.level_table import LevelTable
 from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge, SweepRecord
 from fastemf.solver.tuning import Tuning
@@ -147,6 +148,11 @@ class Factorization:
     def constant(self) -> float:
         """What every prediction begins with: ``mu + shift``."""
         return self.mu + self.shift
+
+    @property
+    def table(self) -> LevelTable | None:
+        """What predictions add for the levels of row and column; None where that does not help."""
+        return None if self.rows.levels is None else self.rows.levels.table
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -437,7 +443,8 @@ class Factorization:
     ) -> float:
         """Compute F on data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
-        On the data fitted this is the objective of the factors' record in ``history``. All
+        On the data fitted this is the objective of the factors' record in ``history``: shift and
+        table, which come after the fit, have no part in it. All
         parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
         columns that the fit's labels came from. A table and triplets are placed by those
         labels; a matrix without labels is in the fit's order.
@@ -453,7 +460,7 @@ class Factorization:
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
         engine = self._weighed(observed, n_threads=1)
         penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
-        r = residuals(self.axes, self.mu, observed)
+        r = residuals(self._bilinear, self.mu, observed)
         v, noise = _weights_or_none(observed), engine.weighting.observations
         if noise is not None:
             scales = noise[0][observed.by_row.keys] * noise[1][observed.by_row.indices]
@@ -578,6 +585,11 @@ class Factorization:
         folded = folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
         new_rows, new_cols = (folded, self.cols) if axis == 0 else (self.rows, folded)
         return replace(self, rows=new_rows, cols=new_cols, history=(), converged=True)
+
+    @property
+    def _bilinear(self) -> tuple[Axis, Axis]:
+        """The axes without the table."""
+        return replace(self.rows, levels=None), replace(self.cols, levels=None)
 
     @property
     def _ridge(self) -> Ridge:

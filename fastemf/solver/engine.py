@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.value_check import check_totals
 from fastemf.kernels import problem as kernels
 from fastemf.kernels import tally as tallies
-from fastemf.observations.source import Source
+from fastemf.observations.source import Grouped, Source
 from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem
 from fastemf.solver.half_sweep import (
     NO_MARKS,
@@ -272,6 +272,13 @@ class CompletionEngine:
         scales = self.weighting.observations if scales is None else scales
         known = self._known(X, Y, scales, leverages, variances)
         return self._remainder(axis, X, Y, known, shift).sums(self._sides[axis], tally_block)
+
+    def remainder(
+        self, X: NDArray[Any], Y: NDArray[Any], leverages: Pair, shift: float
+    ) -> tuple[Grouped, Remainder]:
+        """Return the entries by row, and what (X, Y) leave of them, for other sums."""
+        known = self._known(X, Y, self.weighting.observations, leverages, None)
+        return self._sides[0], self._remainder(0, X, Y, known, shift)
 
     def slopes(
         self, X: NDArray[Any], Y: NDArray[Any], scales: Pair, *, signed: bool

@@ -27,7 +27,7 @@ from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.noise import even, mean_of, renewed, weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry, noise_ridge
-from fastemf.solver.sampling import CellSample, marks_of
+from fastemf.solver.sampling import CellSample, Marks, marks_of
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import top_svd
 from fastemf.solver.trial import NEWTON_STEPS, Factors, Fitted, Trial, shift_of, step_of, swept
@@ -65,6 +65,8 @@ class Tuned(NamedTuple):
     factors: Factors
     shift: float  # that of the first trial
     correction: float  # of the shift that leave-one-out residuals give
+    intercept_ridge: float  # λ₀, also where the fit has no use for intercepts
+    marks: Marks  # which say what cells were set aside
     tuning: Tuning
 
 
@@ -95,7 +97,8 @@ def tune(
     least = FEWEST_CELLS if judge is None else FEWEST
     if size < least:
         return Tuning(note=f"too few observations to tune by ({size}, of at least {least})")
-    trials = _trials(engine, rng) if judge is None else [Trial(engine, judge)]
+    marks = marks_of(engine.observations, rng)
+    trials = _trials(engine, marks) if judge is None else [Trial(engine, judge)]
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
     tuner = Tuner(engine, trials, settings, rng)
@@ -112,15 +115,15 @@ def tune(
     if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
         tuner.try_noise()
     judged = sum(trial.judge.count for trial in trials)
-    return tuner.tuned(_baselines(engine, trials, tuner), judged)
+    return tuner.tuned(_baselines(engine, trials, tuner), judged, marks)
 
 
-def _trials(engine: CompletionEngine, rng: np.random.Generator) -> list[Trial]:
+def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     """Set cells aside, in several folds where there are few."""
     size = engine.observations.size
     share = max(SHARE, FEWEST / size)
     folds = int(np.clip(JUDGED // size, 1, MOST_FOLDS))
-    marks, span = marks_of(engine.observations, rng), round(share * ALL)
+    span = round(share * ALL)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
 
@@ -384,7 +387,7 @@ class Tuner:
                 break
         return correction
 
-    def tuned(self, baselines: tuple[Baseline, ...], judged: int) -> Tuned:
+    def tuned(self, baselines: tuple[Baseline, ...], judged: int, marks: Marks) -> Tuned:
         """Choose, and say what was tried."""
         place = self.chosen()
         best = self.tried[place]
@@ -397,6 +400,8 @@ class Tuner:
             factors=fit.factors,
             shift=fit.shift,
             correction=self.correction(best),
+            intercept_ridge=self.intercept_ridge,
+            marks=marks,
             tuning=Tuning(
                 steps,
                 place,
