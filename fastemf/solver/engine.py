@@ -12,7 +12,7 @@ from fastemf.inputs.value_check import check_totals
 from fastemf.kernels import problem as kernels
 from fastemf.kernels import tally as tallies
 from fastemf.observations.source import Grouped, Source
-from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem
+from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem, Solved
 from fastemf.solver.half_sweep import (
     NO_MARKS,
     Own,
@@ -242,17 +242,35 @@ class CompletionEngine:
         """Compute the mean leverage per unit of weight of each row (axis 0) or column."""
         if this.shape[1] == 0:
             return np.zeros(this.shape[0])
-        problem = RowProblem(self.omega, self.n_factors(this), solve=False, leverages="sums")
-        solved = solve_side(
-            self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
-            n_threads=self._n_threads,
-        )  # fmt: skip
+        solved = self._levers(axis, this, other, ridge, "sums")
         check_finite(solved, NAMES[axis])
         freedom, weight = solved.stats[:, kernels.FREEDOM], solved.stats[:, kernels.WEIGHT]
         mean = np.divide(freedom, weight, out=np.zeros_like(weight), where=weight > 0)
         if self.weighting.observations is not None:
             mean /= self.weighting.observations[axis]
         return mean
+
+    def leverage_of_each(
+        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge
+    ) -> NDArray[np.float64]:
+        """Compute the leverage of each observation in memory, by row (axis 0) or by column.
+
+        It is 1 throughout a row whose equations are singular.
+        """
+        solved = self._levers(axis, this, other, ridge, "each")
+        singular = solved.status == kernels.NOT_FINITE
+        found = solved.leverages
+        found[np.repeat(singular, np.diff(self._sides[axis].indptr))] = 1.0
+        return found
+
+    def _levers(
+        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, kind: str
+    ) -> Solved:
+        problem = RowProblem(self.omega, self.n_factors(this), solve=False, leverages=kind)
+        return solve_side(
+            self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
+            n_threads=self._n_threads,
+        )  # fmt: skip
 
     def tally(
         self,
