@@ -6,6 +6,7 @@ values of (row, column) pairs, so that cross-validation splits observations, not
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -391,10 +392,13 @@ def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = No
 
 
 def _with_nobody(axis: Axis) -> Axis:
-    """Add an item, the last, of which nothing is known: its factor and intercept are zero."""
+    """Add an item, the last, of which nothing is known: factor, intercept and level are zero."""
 
     def more(array: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([array, np.zeros_like(array[:1])])
 
     intercepts = None if axis.intercepts is None else more(axis.intercepts)
-    return Axis(more(axis.factor), intercepts)
+    levels = axis.levels
+    if levels is not None:
+        levels = replace(levels, values=more(levels.values))
+    return Axis(more(axis.factor), intercepts, levels=levels)

@@ -16,7 +16,7 @@ from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.hashing import hash_of_cell, is_in_sample
 from fastemf.kernels.problem import Rows, Sample
 
-__all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "tally_rows"]
+__all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "left_out", "tally_rows"]
 
 # The columns of a row's sums, over its observations in the sample. t is r̃ minus the shift, w its
 # weight by sign, and G = (w(r̃) r̃)² the square of the slope of the loss.
@@ -73,12 +73,25 @@ def _residual(i, e, left):
     return left.rows.values[e] - total
 
 
+@helper()
+def left_out(i, e, left):
+    """Compute the residual as if the observation had not been fitted."""
+    j, own, about, weights = left.rows.indices[e], left.own, left.about, left.rows.weights
+    v = np.float64(weights[e]) if weights.size else 1.0
+    r = _residual(i, e, left)
+    w = left.upper if r >= 0 else left.lower
+    fitted = min(v, 1.0) * w * own[i, SCALE] * about[j, SCALE]
+    r /= 1 - min(LARGEST, fitted * own[i, LEVERAGE])
+    r /= 1 - min(LARGEST, fitted * about[j, LEVERAGE])
+    return r
+
+
 @unit()
 def tally_rows(begin, end, sums):
     """Sum over the observations of rows begin … end − 1."""
     left, out = sums.left, sums.out
     indptr, indices, weights = left.rows.indptr, left.rows.indices, left.rows.weights
-    own, about, marks = left.own, left.about, left.sample.marks
+    about, marks = left.about, left.sample.marks
     own_marks, first, span = left.sample.own, left.sample.first, left.sample.span
     upper, lower, per_unit = left.upper, left.lower, 1 / left.unit
     for i in range(begin, end):
@@ -89,11 +102,8 @@ def tally_rows(begin, end, sums):
             if marks.size and not is_in_sample(own_marks[i], marks[j], first, span):
                 continue
             v = np.float64(weights[e]) if weights.size else 1.0
-            r = _residual(i, e, left)
+            r = left_out(i, e, left)
             w = upper if r >= 0 else lower
-            fitted = min(v, 1.0) * w * own[i, SCALE] * about[j, SCALE]
-            r /= 1 - min(LARGEST, fitted * own[i, LEVERAGE])
-            r /= 1 - min(LARGEST, fitted * about[j, LEVERAGE])
             noise += v * (w * r) ** 2 / about[j, VARIANCE]
             t = r - left.shift
             w = upper if t >= 0 else lower

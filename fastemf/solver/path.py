@@ -66,6 +66,8 @@ class Tuned(NamedTuple):
     factors: Factors
     shift: float  # that of the first trial
     correction: float  # of the shift that leave-one-out residuals give
+    intercept_ridge: float  # λ₀, also where the fit has no use for intercepts
+    marks: Marks  # which say what cells were set aside
     tuning: Tuning
 
 
@@ -120,7 +122,7 @@ def tune(
     if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
         tuner.try_noise()
     judged = sum(trial.judge.count for trial in trials)
-    return tuner.tuned(_baselines(trials, tuner), judged)
+    return tuner.tuned(_baselines(trials, tuner), judged, marks)
 
 
 def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
@@ -421,7 +423,7 @@ class Tuner:
                 break
         return correction
 
-    def tuned(self, baselines: tuple[Baseline, ...], judged: int) -> Tuned:
+    def tuned(self, baselines: tuple[Baseline, ...], judged: int, marks: Marks) -> Tuned:
         """Choose, and say what was tried."""
         place = self.chosen()
         best = self.tried[place]
@@ -434,6 +436,8 @@ class Tuner:
             factors=fit.factors,
             shift=fit.shift,
             correction=self.correction(best),
+            intercept_ridge=self.intercept_ridge,
+            marks=marks,
             tuning=Tuning(
                 steps,
                 place,
