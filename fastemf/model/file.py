@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
-from fastemf.solver.axis import Axis
+from fastemf.model.tuning_record import record_of, tuning_of
+from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.records import FIELDS, SweepRecord, history_of, history_table
+from fastemf.solver.tuning import Tuning
 from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
 from fastemf.support.whole_file import replacing
 
 __all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
 
-VERSION = 2
+VERSION = 3
 
 SCALARS = {
     "omega": float,
@@ -34,17 +36,23 @@ SCALARS = {
     "intercept_reg": float,
     "scale": float,
     "converged": bool,
+    "shift": float,
+    "family": str,
 }
+FAMILIES = ("even", "weighted", "ridged")
 # Names of the arrays, each for rows and for columns.
 FACTORS = ("X", "Y")
 INTERCEPTS = ("row_intercepts", "col_intercepts")
 UNSEEN = ("unseen_rows", "unseen_cols")
 LABELS = ("row_labels", "col_labels")
 OFFSETS = ("row_label_offsets", "col_label_offsets")  # where each string begins
-
+NOISE = ("row_noise", "col_noise")
 
 # What later versions of the format added: header fields, and fields of the history.
-HEADER_SINCE = {"row_labels": 2, "col_labels": 2}
+HEADER_SINCE = {
+    "row_labels": 2, "col_labels": 2, "shift": 3, "family": 3, "tuning": 3, "noise": 3,
+}  # fmt: skip
+BEFORE = {"shift": 0.0, "family": "even"}  # what those of `SCALARS` were before they were written
 HISTORY_SINCE = {"validation_loss": 2}
 
 
@@ -62,6 +70,10 @@ class Fitted(Protocol):
     @property
     def history(self) -> tuple[SweepRecord, ...]:
         """One record per sweep."""
+
+    @property
+    def tuning(self) -> Tuning | None:
+        """What was tried, if something was."""
 
 
 def write(path: str | os.PathLike[str], fit: Fitted) -> None:
@@ -101,6 +113,7 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
 def _packed(path: str | os.PathLike[str], fit: Fitted) -> dict[str, Any]:
     header: dict[str, Any] = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.axes[0].has_intercepts}
+    header |= {"tuning": record_of(fit.tuning), "noise": None}
     arrays: dict[str, Any] = {"history": history_table(fit.history)}
     for at, axis in enumerate(fit.axes):
         arrays |= {FACTORS[at]: axis.factor, UNSEEN[at]: axis.unseen}
@@ -109,8 +122,12 @@ def _packed(path: str | os.PathLike[str], fit: Fitted) -> dict[str, Any]:
         header[LABELS[at]] = None
         if axis.labels is not None:
             header[LABELS[at]], (arrays[LABELS[at]], arrays[OFFSETS[at]]) = to_arrays(axis.labels)
+    noise = [axis.noise for axis in fit.axes if axis.noise is not None]
+    if len(noise) == len(fit.axes):
+        header["noise"] = [one.level for one in noise]
+        arrays |= {name: one.variances for name, one in zip(NOISE, noise, strict=True)}
     try:
-        _check_reach(header["mu"], arrays)
+        _check_reach(header, arrays)
     except DamagedFileError as error:  # now, not when the file is read
         raise ValueError(f"cannot save a model to {os.fspath(path)}: {error}") from None
     return arrays | _header_array(header)
@@ -160,13 +177,17 @@ def _checked_levels(
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     header, version = _header(arrays)
-    added = {name for name, since in HEADER_SINCE.items() if since <= version}
-    _check_keys(header.keys(), {"history_fields", "intercepts", *SCALARS, *added}, "header field")
+    later = {name for name, since in HEADER_SINCE.items() if since > version}
+    wanted = {"history_fields", "intercepts", *SCALARS, *HEADER_SINCE} - later
+    _check_keys(header.keys(), wanted, "header field")
+    header = BEFORE | header
     needed = {"header", "history", *FACTORS, *UNSEEN}
     for names in zip(LABELS, OFFSETS, strict=True):
         needed |= set(names if header.get(names[0]) is not None else ())
     with_intercepts = header["intercepts"]
     _require(type(with_intercepts) is bool, "intercepts must be bool")
+    with_noise = header.get("noise") is not None
+    needed |= set(NOISE if with_noise else ())
     _check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
 
     for name, kind in SCALARS.items():
@@ -175,6 +196,10 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     _require(header["reg_scaling"] in ("count", "plain"), "reg_scaling must be count or plain")
     for name in ("reg", "intercept_reg", "scale"):
         _require(0 <= header[name] < np.inf, f"{name} must be finite and not negative")
+    _require(header["family"] in FAMILIES, f"family must be one of {', '.join(FAMILIES)}")
+    _require(
+        with_noise == (header["family"] != "even"), "noise must be there unless family is even"
+    )
 
     X, Y = arrays["X"], arrays["Y"]
     _require(
@@ -184,7 +209,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
         _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
-    _check_reach(header["mu"], arrays)
+    _check_reach(header, arrays)
     labelled = [header.get(name) is not None for name in LABELS]
     _require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
     return {
@@ -192,12 +217,14 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         "rows": _axis(0, header, arrays),
         "cols": _axis(1, header, arrays),
         "history": _history(header["history_fields"], arrays["history"], version),
+        "tuning": _tuning(header.get("tuning")),
     }
 
 
-def _check_reach(mu: float, arrays: dict[str, NDArray[Any]]) -> None:
+def _check_reach(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Refuse numbers that are not finite, or so large that what they predict might not be."""
-    _require(bool(np.isfinite(mu)), "mu must be finite")
+    for name in ("mu", "shift"):
+        _require(bool(np.isfinite(header[name])), f"{name} must be finite")
     sizes = {
         # No array as long as these is made on the way, and NaN is larger than all else.
         name: float(np.abs([arrays[name].min(initial=0), arrays[name].max(initial=0)]).max())
@@ -206,7 +233,8 @@ def _check_reach(mu: float, arrays: dict[str, NDArray[Any]]) -> None:
     }
     for name, size in sizes.items():
         _require(bool(np.isfinite(size)), f"{name} must be finite")
-    reach = arrays["X"].shape[1] * sizes["X"] * sizes["Y"] + abs(mu)
+    reach = arrays["X"].shape[1] * sizes["X"] * sizes["Y"]
+    reach += abs(header["mu"]) + abs(header["shift"])
     reach += sum(sizes.get(name, 0.0) for name in INTERCEPTS)
     limits = np.finfo(arrays["X"].dtype)
     _require(reach < float(limits.max) / 2, f"its numbers must not overflow {limits.dtype}")
@@ -221,7 +249,36 @@ def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> A
     right = unseen.dtype == np.int64 and unseen.ndim == 1
     right = right and bool(((unseen >= 0) & (unseen < n)).all())
     _require(right, f"{UNSEEN[at]} must hold indices below {n}")
-    return Axis(factor, intercepts, _labels(at, header, arrays, n), unseen)
+    return Axis(
+        factor, intercepts, _labels(at, header, arrays, n), unseen, _noise(at, header, arrays, n)
+    )
+
+
+def _noise(
+    at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]], size: int
+) -> AxisNoise | None:
+    levels = header.get("noise")
+    if levels is None:
+        return None
+    right = isinstance(levels, list) and [type(level) for level in levels] == [float, float]
+    right = right and 0 <= levels[at] < np.inf
+    _require(right, "noise must be two levels, finite and not negative")
+    _check_numbers(NOISE[at], arrays[NOISE[at]], size)
+    _require(bool((arrays[NOISE[at]] > 0).all()), f"{NOISE[at]} must be positive")
+    return AxisNoise(arrays[NOISE[at]], levels[at])
+
+
+def _tuning(record: Any) -> Tuning | None:
+    try:
+        return tuning_of(record)
+    except ValueError as error:
+        raise DamagedFileError(str(error)) from error
+
+
+def _check_numbers(name: str, array: NDArray[Any], *shape: int) -> None:
+    right = array.dtype == np.float64 and array.shape == shape
+    _require(right, f"{name} must be float64 of shape {shape}")
+    _require(bool(np.isfinite(array).all()), f"{name} must be finite")
 
 
 def _labels(

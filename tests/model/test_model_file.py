@@ -5,14 +5,15 @@ import json
 import os
 import stat
 import zipfile
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fastemf
-from fastemf.solver.axis import Axis
+from fastemf.solver.axis import AxisNoise
+from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 
 RNG = np.random.default_rng(11)
 DATA = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
@@ -38,17 +39,32 @@ def assert_same(one, other):
         if isinstance(a, np.ndarray):
             assert a.dtype == b.dtype, f.name
             np.testing.assert_array_equal(a, b, err_msg=f.name, strict=True)
-        elif isinstance(a, Axis):
-            assert_same(a, b)
-        elif f.name == "history":
+        elif f.name in ("history", "tuning"):
             assert repr(a) == repr(b)  # NaN is not equal to itself
+        elif is_dataclass(a):
+            assert_same(a, b)
         else:
             assert a == b, f.name
 
 
+TUNING = Tuning(
+    (
+        TuningStep("constant", float("inf"), 0, 2.0, 0.25, float("nan")),
+        TuningStep("weighted", 0.5, 2, 1.5, 0.25, 0.3),
+    ),
+    chosen=1, baselines=(Baseline("constant", 2.0),), cells=40, folds=10, noise=0.75,
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def model():
-    return fit(intercepts=True)
+    """A model with all that a file can hold but labels."""
+    before = fit(intercepts=True)
+    rows, cols = (
+        replace(axis, noise=AxisNoise(1 + np.arange(axis.size) / 4, 0.5 + at))
+        for at, axis in enumerate(before.axes)
+    )
+    return replace(before, rows=rows, cols=cols, shift=0.125, family="weighted", tuning=TUNING)
 
 
 @pytest.fixture(scope="module")
@@ -275,10 +291,10 @@ def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
 # --- content --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [3, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+@pytest.mark.parametrize("version", [4, 99, 0, -1, "1", 1.0, True, None, REMOVED])
 def test_other_versions_are_refused(version, bad):
     shown = None if version is REMOVED else version
-    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 2")
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 3")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +329,10 @@ HEADER = {
     "intercept_reg": [-1.0, float("nan"), float("inf"), False],
     "reg_scaling": ["other", 1, None],
     "converged": [1, 0.0, "yes", None],
+    "shift": [float("nan"), float("inf"), "0", None, 0],
+    "family": ["other", "constant", 1, None],
+    "noise": [1.0, [], [1.0], [1.0, 2], [1.0, float("nan")], [-1.0, 1.0], [float("inf"), 1.0], {}],
+    "tuning": [1, [], {}, "no", asdict(TUNING) | {"more": 1}],
 }
 
 
@@ -327,10 +347,49 @@ def test_a_missing_header_field_is_refused(name, bad):
 
 
 @pytest.mark.parametrize(
-    "name", ["X", "Y", "history", "unseen_rows", "unseen_cols", "row_intercepts", "col_intercepts"]
-)
+    "name",
+    [
+        "X", "Y", "history", "unseen_rows", "unseen_cols", "row_intercepts", "col_intercepts",
+        "row_noise", "col_noise",
+    ],
+)  # fmt: skip
 def test_a_missing_array_is_refused(name, bad):
     assert_refused(bad(**{name: REMOVED}), f"array '{name}' is missing")
+
+
+TUNINGS = {
+    "steps": [None, {}, [1], [{}], [asdict(TUNING.steps[0]) | {"rank": -1}]],
+    "chosen": [-1, 2, 0.0, None, 10**400],
+    "baselines": [None, [["constant", 2.0]], [{"name": 1, "loss": 2.0}]],
+    "cells": [-1, 0.5, True],
+    "folds": [-1, "1"],
+    "note": [None, 1],
+    "noise": [float("nan"), float("inf"), -1.0, 0],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in TUNINGS.items() for v in vs])
+def test_a_wrong_tuning_is_refused(name, value, bad):
+    assert_refused(bad({"tuning": asdict(TUNING) | {name: value}}), "tuning must")
+
+
+def test_no_step_of_a_tuning_may_be_wrong(bad):
+    for name, value in [
+        ("reg", -1.0),
+        ("loss", float("nan")),
+        ("effective_omega", 10),
+        ("rank", 1.0),
+    ]:
+        step = asdict(TUNING.steps[1]) | {name: value}
+        assert_refused(bad({"tuning": asdict(TUNING) | {"steps": [step, step]}}), f"as {name}")
+
+
+def test_noise_is_there_where_the_family_has_it(bad):
+    assert_refused(bad({"family": "even"}), "noise must")
+    gone = {"row_noise": REMOVED, "col_noise": REMOVED}
+    assert_refused(bad({"noise": None}, **gone), "noise must")
+    assert_refused(bad({"noise": None}), "array 'col_noise' is unknown")
+    assert fastemf.load(bad({"noise": None, "family": "even"}, **gone)).rows.noise is None
 
 
 def test_unknown_keys_are_refused(bad):
@@ -372,11 +431,15 @@ ARRAYS = [
     ("X", holed((6, 2), np.nan), "X must be finite"),
     ("Y", holed((5, 2), np.inf), "Y must be finite"),
     ("col_intercepts", holed(5, -np.inf), "col_intercepts must be finite"),
-    ("X", holed((6, 2), 1e308), "predictions must not overflow in float64"),
+    ("X", holed((6, 2), 1e308), "its numbers must not overflow float64"),
     ("unseen_rows", np.array([6]), "unseen_rows must hold indices below 6"),
     ("unseen_cols", np.array([-1]), "unseen_cols must hold indices below 5"),
     ("unseen_rows", np.array([1.0]), "unseen_rows must hold indices"),
     ("unseen_cols", np.array([[1]]), "unseen_cols must hold indices"),
+    ("row_noise", np.ones(5), "row_noise must be float64 of shape"),
+    ("col_noise", np.ones(5, np.float32), "col_noise must be float64 of shape"),
+    ("col_noise", holed(5, np.nan), "col_noise must be finite"),
+    ("row_noise", holed(6, 0.0), "row_noise must be positive"),
     ("history", np.ones((2, 3)), "history must have its columns"),
     ("history", np.ones(16), "history must have its columns"),
     ("history", np.ones((2, 16), np.float32), "history must have its columns"),
@@ -443,15 +506,28 @@ def test_a_validation_loss_may_be_missing_but_not_infinite(bad):
     assert_refused(bad(history=history), "history must be finite")
 
 
+LATER = {"shift": REMOVED, "family": REMOVED, "tuning": REMOVED, "noise": REMOVED}
+LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED}
+
+
+def test_version_2_has_neither_shift_nor_noise(bad):
+    old = fastemf.load(bad({"version": 2, **LATER}, **LATER_ARRAYS))
+    assert (old.shift, old.family, old.tuning) == (0.0, "even", None)
+    assert old.rows.noise is None
+    assert old.cols.noise is None
+    assert_refused(bad({"version": 2}), "is unknown")
+
+
 def test_version_1_has_no_validation_loss(bad, good):
     with np.load(good) as file:
         columns = json.loads(file["header"].tobytes())["history_fields"]
         history = file["history"]
     assert columns[-1] == "validation_loss"
-    first = {"version": 1, "row_labels": REMOVED, "col_labels": REMOVED}
-    old = bad({**first, "history_fields": columns[:-1]}, history=history[:, :-1])
+    first = {"version": 1, "row_labels": REMOVED, "col_labels": REMOVED, **LATER}
+    named = {**first, "history_fields": columns[:-1]}
+    old = bad(named, history=history[:, :-1], **LATER_ARRAYS)
     assert np.isnan([record.validation_loss for record in fastemf.load(old).history]).all()
-    assert_refused(bad(first), "history must have its columns")
+    assert_refused(bad(first, **LATER_ARRAYS), "history must have its columns")
 
 
 @pytest.mark.parametrize("count", [3, 10**15, True])
