@@ -16,13 +16,14 @@ from fastemf.solver.alternation import Outcome
 from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.fitting import alternate
+from fastemf.solver.holding import Holding
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.path import Tuned, tune
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import EarlierModel, starting_factors, widened
+from fastemf.solver.start import EarlierModel, can_start_from, starting_factors, widened
 from fastemf.solver.trial import shift_of
 from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
@@ -88,7 +89,7 @@ def complete(
         moves less than the mean; 0.5: least squares; above: the tail. A level is not a
         quantile: omega = 0.95 is not the 95th percentile.
     k
-        Rank, from 1 to min(rows, columns).
+        Rank, from 1 to min(rows, columns); or 0 with `intercepts`, which are then all there is.
     rows, cols, values
         Names of a table's columns: labels of the row and of the column (integers, strings,
         dates, categories), and the value. The fit then speaks in labels. A pandas table
@@ -231,13 +232,18 @@ def complete(
         return fit(hold_apart(source, validation, rng, names), settings, rng)
 
 
-def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorization:
-    """Fit data that have been opened: tune, find a start, alternate, and make the model."""
+def fit(
+    data: Data, settings: Settings, rng: np.random.Generator, holding: Holding | None = None
+) -> Factorization:
+    """Fit data that have been opened: tune, find a start, alternate, and make the model.
+
+    With `holding` the first fit it is given to tunes, and the others, at other levels, do not.
+    """
     observations = data.fitted
     omega, k, intercepts = settings.omega, settings.k, settings.intercepts
-    check_rank(k, observations.shape)
+    check_rank(k, observations.shape, minimum=0)
     check_memory(
-        FACTOR_COPIES * sum(observations.shape) * k * observations.dtype.itemsize,
+        FACTOR_COPIES * sum(observations.shape) * (k + intercepts) * observations.dtype.itemsize,
         f"a fit of rank {k} to {observations.shape[0]} rows and {observations.shape[1]} columns",
         "lower k, or number rows and columns from 0 without gaps",
     )
@@ -256,7 +262,7 @@ def fit(data: Data, settings: Settings, rng: np.random.Generator) -> Factorizati
         judge = CompletionEngine(
             data.held_out, omega, mu=mu, scale=engine.spread, n_threads=settings.n_threads
         )
-    plan = _planned(engine, judge, settings, rng)
+    plan = _planned(data, engine, judge, settings, rng, holding or Holding())
     end = alternate(plan.engine, plan.start, plan.schedule, settings, lambda: data.digests, judge)
     shift, noise = plan.remains(end)
     unseen = [np.flatnonzero(side.mass == 0) for side in (observations.by_row, observations.by_col)]
@@ -313,10 +319,12 @@ class _Plan:
 
 
 def _planned(
+    data: Data,
     engine: CompletionEngine,
     judge: CompletionEngine | None,
     settings: Settings,
     rng: np.random.Generator,
+    holding: Holding,
 ) -> _Plan:
     """Choose the ridge, by tuning where that is asked for, and where to start."""
     init = settings.init
@@ -334,16 +342,20 @@ def _planned(
     if settings.reg == "noise":
         return _Plan(engine, following, start)
     earlier = init.tuning if isinstance(init, Factorization) else None
-    found = tune(engine, settings, rng, judge, earlier)
+    found = holding.tuned(
+        engine, settings, lambda: tune(engine, settings, rng, data.marks, judge, earlier)
+    )
     if isinstance(found, Tuning):
         return _Plan(engine, following, start, tuning=found)
     if found.family == "noise":
         return _Plan(engine, following, start, found, found.tuning)
     chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
-    if init == "spectral":
+    rank = engine.n_factors(found.factors[0])
+    if init == "spectral" or (
+        isinstance(init, Factorization) and not can_start_from(init.axes, init.scale, rank)
+    ):
         return _Plan(
-            chosen, FixedRidge(found.ridge),
-            lambda: widened(found.factors, engine.n_factors(found.factors[0]), settings.k),
+            chosen, FixedRidge(found.ridge), lambda: widened(found.factors, rank, settings.k),
             found, found.tuning,
         )  # fmt: skip
     return _Plan(chosen, FixedRidge(found.ridge), start, found, found.tuning)

@@ -15,6 +15,7 @@ from fastemf.model.factorization import Factorization
 from fastemf.model.prediction import predict_cells, residuals
 from fastemf.observations import hold_out
 from fastemf.observations.memory import Observations
+from fastemf.solver.holding import Holding
 from fastemf.solver.opening import hold_apart, open_in_memory
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Settings
@@ -208,14 +209,14 @@ def level_for_coverage(
         )
 
     data = hold_apart(fitted, validation, rng, names)
-    search = _Search(wanted, judged)
+    search, holding = _Search(wanted, judged), Holding()
     omega: float | None = _first_guess(fitted, wanted)
     fits: list[Factorization] = []
     shares: list[float] = []
 
     def try_level(omega: float) -> None:
         near = _nearest(fits, omega)
-        fits.append(fit_near(near, data, replace(settings, omega=omega), rng))
+        fits.append(fit_near(near, data, replace(settings, omega=omega), rng, holding))
         shares.append(judged.share(fits[-1]))
 
     with PassedOnOnce(leave_out=ConvergenceWarning):

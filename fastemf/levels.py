@@ -14,6 +14,7 @@ from fastemf import completion
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
 from fastemf.solver.checkpoint import check_begin
+from fastemf.solver.holding import Holding
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Settings
@@ -153,13 +154,17 @@ def complete_levels(
 
 
 def fit_near(
-    neighbour: Factorization | None, data: Data, settings: Settings, rng: np.random.Generator
+    neighbour: Factorization | None,
+    data: Data,
+    settings: Settings,
+    rng: np.random.Generator,
+    holding: Holding | None = None,
 ) -> Factorization:
     """Fit one level, from another level's fit where there is one."""
     if neighbour is not None:
         # Annealing is for rough starts: it would lead away from this one.
         settings = replace(settings, init=neighbour, anneal=False)
-    return completion.fit(data, settings, rng)
+    return completion.fit(data, settings, rng, holding)
 
 
 def _at_level(settings: Settings, omega: float) -> Settings:

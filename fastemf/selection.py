@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf import completion
-from fastemf.kernels.threads import single_threaded_blas
 from fastemf.loss import sign_weights
 from fastemf.model.factorization import Factorization
 from fastemf.model.prediction import residuals
@@ -21,7 +20,14 @@ from fastemf.observations.memory import Observations
 from fastemf.solver.opening import hold_apart, open_in_memory
 from fastemf.solver.progress import counting
 from fastemf.solver.settings import Settings
-from fastemf.support.validation import check_choice, check_integer, check_rank, check_reg
+from fastemf.solver.start import can_start_from
+from fastemf.support.validation import (
+    check_choice,
+    check_integer,
+    check_model_rank,
+    check_rank,
+    check_reg,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,14 +35,13 @@ if TYPE_CHECKING:
 __all__ = ["Selection", "Setting", "select"]
 
 MOST_VALUES = 10_000  # of a grid: each stands for a fit of every fold
-RANKS = (1, 2, 5, 10)
-FACTORS = (8.0, 4.0, 2.0, 0.5, 0.25)  # times the ridge at which reg="auto" ends, beside that one
+RANKS = (1, 2, 5, 10)  # and 0 where there are intercepts
+RULES = ("auto", "noise")  # ridges that are no numbers, in the table's order
 
 PARTS = 10  # parts of each fold, over which standard errors are taken
 CLEARLY = 4.0  # a setting worse than the leader by so many standard errors is dropped
 NEGLIGIBLE = 1e-3  # share of the loss by which a setting may be worse without anyone minding
 ENOUGH = 10  # parts without which a standard error is not trusted for that
-ALIVE = 0.01  # size of a factor's entries in the fit, relative to the data's
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ class Setting:
     ----------
     k : int
         Rank.
-    reg : float or "auto"
+    reg : float, "auto" or "noise"
         Ridge, as `fastemf.complete` takes it.
     ridge : float
         The λ in force at the end of the fits, on average; `reg` itself where that is a number.
@@ -79,7 +84,8 @@ class Selection:
     Attributes
     ----------
     table : tuple of Setting
-        Every setting, by rank; within a rank ``"auto"`` first, then from strong ridge to weak.
+        Every setting, by rank; within a rank ``"auto"`` and ``"noise"`` first, then from strong
+        ridge to weak.
     best : Setting
         The one chosen.
     rule : {"best", "one_se"}
@@ -108,8 +114,10 @@ class Selection:
                 f"{row.k:>5}  {reg:>9}  {row.ridge:>9.3g}  {loss:>10}  {error:>10}  "
                 f"{row.folds:>5}{mark}"
             )
-        same_rank = [row.ridge for row in self.table if row.k == self.best.k]
-        if len(same_rank) > 1 and self.best.ridge == max(same_rank):
+        best = self.best
+        same_rank = [row.ridge for row in self.table if row.k == best.k]
+        is_number = not isinstance(best.reg, str)
+        if is_number and best.k > 0 and len(same_rank) > 1 and best.ridge == max(same_rank):
             lines.append(
                 "The strongest ridge compared is best: the factors add little, and a still "
                 "stronger one (regs), or intercepts, may do better."
@@ -162,6 +170,12 @@ def select(
 ) -> Selection:
     """Choose rank and ridge by the expectile loss of held-out cells, and fit with them.
 
+    A fit with ``reg="auto"`` has found its ridge, on cells that it sets aside itself. What it
+    does not choose is the rank: with a large one it is seldom worse, but larger and slower. So
+    compare ranks here where size or speed matter; compare numbers where a ridge is to be held
+    fixed, over several fits say; and compare ``"auto"`` with ``"noise"``, which costs one fit
+    where ``"auto"`` costs many, before many fits of such data.
+
     The observed cells are dealt at random into folds, repeated observations of a cell
     together; each fold in turn is predicted by a fit of the others, cells in rows or columns
     that are then without observations included. After a fold, settings that are clearly worse
@@ -177,10 +191,11 @@ def select(
     omega
         Expectile level, as in `fastemf.complete`.
     ks
-        Ranks to compare; the default is 1, 2, 5 and 10, as far as the shape allows.
+        Ranks to compare; the default is 1, 2, 5 and 10, as far as the shape allows, and with
+        `intercepts` also 0, intercepts alone.
     regs
-        Ridges to compare, ``"auto"`` or numbers. The default follows the data's unit and
-        the rank: ``"auto"``, and 8, 4, 2, 1/2 and 1/4 times the λ at which it ends.
+        Ridges to compare: ``"auto"``, ``"noise"`` or numbers. The default is ``"auto"`` alone,
+        which every fit of every fold then tunes for itself.
     folds
         Number of folds, from 2 to the number of cells.
     rule
@@ -218,7 +233,7 @@ def select(
     --------
     >>> import fastemf
     >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-    >>> chosen = fastemf.select(R, omega=0.1, ks=[1, 2], folds=3)
+    >>> chosen = fastemf.select(R, omega=0.1, ks=[1, 2], folds=2)
     >>> chosen.fit.k == chosen.best.k
     True
     """
@@ -226,25 +241,23 @@ def select(
     check_choice(rule, "rule", ("best", "one_se"))
     if regs is None and reg_scaling == "plain":
         raise ValueError('regs must be given with reg_scaling="plain": the default is count-scaled')
-    given = None if regs is None else _check_ridges(regs)
+    ridges = _check_ridges(["auto"] if regs is None else regs)
     settings = Settings(
-        omega=omega, k=1, reg="auto" if given is None else given[0], reg_scaling=reg_scaling,
-        intercepts=intercepts, tol=tol, max_iter=max_iter, momentum=momentum, anneal=anneal,
+        omega=omega, k=1, reg=ridges[0], reg_scaling=reg_scaling, intercepts=intercepts, tol=tol,
+        max_iter=max_iter, momentum=momentum, anneal=anneal,
         orthogonalize=orthogonalize, solver=solver, validation=validation, patience=patience,
         random_state=random_state, n_jobs=n_jobs, progress=progress,
     )  # fmt: skip
-    for reg in given or ():
+    for reg in ridges:
         replace(settings, reg=reg)  # checks each ridge now, not in the middle of the work
     names = (rows, cols, values)
     observed = open_in_memory(R, weights, shape, names, n_jobs)
-    ks = _check_ranks(ks, observed.shape)
+    ks = _check_ranks(ks, observed.shape, settings.intercepts)
     if validation is not None and not isinstance(validation, numbers.Real):  # entries, read once
         validation = hold_apart(observed, validation, settings.generator(), names).held_out
         names = (None, None, None)
 
-    def fitted(
-        to_fit: Observations, k: int, reg: Any = "auto", init: Any = "spectral"
-    ) -> Factorization:
+    def fitted(to_fit: Observations, k: int, reg: Any, init: Any = "spectral") -> Factorization:
         one = replace(settings, k=k, reg=reg, init=init, progress=False)
         rng = one.generator()
         return completion.fit(hold_apart(to_fit, validation, rng, names), one, rng)
@@ -253,7 +266,7 @@ def select(
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        grid = [(k, reg) for k in ks for reg in given or _ridges_around(fitted(observed, k).reg)]
+        grid = [(k, reg) for k in ks for reg in ridges]
         trial = _Trial(grid, folds, int(part.max()) + 1)
         with counting(len(grid) * folds, "fit", progress) as count:
             for number in range(folds):
@@ -267,7 +280,7 @@ def select(
                     start = _start(previous, k, reg)
                     fit = fitted(train, k, reg, start)
                     trial.judge(place, number, fit, held, part[mask])
-                    previous = previous if reg == "auto" else fit
+                    previous = previous if reg in RULES else fit
                     count()
                 if number + 1 < folds:
                     trial.drop(number + 1, rule)
@@ -350,30 +363,23 @@ def mean_and_error(losses: NDArray[np.float64], masses: NDArray[np.float64]) -> 
 
 def _start(previous: Factorization | None, k: int, reg: float | str) -> Any:
     """Choose what to start from: the fit at the next stronger ridge if its factors are alive."""
-    if previous is None or previous.k != k or reg == "auto":
+    if previous is None or previous.k != k or reg in RULES:
         return "spectral"
-    with single_threaded_blas():
-        weakest = float(np.linalg.norm(previous.X, -2) * np.linalg.norm(previous.Y, -2))
-    m, n = previous.shape
-    return previous if weakest > ALIVE * previous.scale * float(m * n) ** 0.5 else "spectral"
+    return previous if can_start_from(previous.axes, previous.scale, k) else "spectral"
 
 
-def _ridges_around(auto: float) -> list[float | str]:
-    """Make the default grid; without noise the ridge vanishes, and there is nothing around it."""
-    return ["auto", *(factor * auto for factor in FACTORS if auto > 0)]
-
-
-def _check_ranks(ks: Any, shape: tuple[int, int]) -> list[int]:
+def _check_ranks(ks: Any, shape: tuple[int, int], intercepts: bool) -> list[int]:
     if ks is None:
-        return [k for k in RANKS if k <= min(shape)]
-    return sorted({check_rank(k, shape, "ks") for k in _check_grid(ks, "ks")})
+        return [0] * intercepts + [k for k in RANKS if k <= min(shape)]
+    given = [check_model_rank(k, "ks", intercepts=intercepts) for k in _check_grid(ks, "ks")]
+    return sorted({check_rank(k, shape, "ks", minimum=0) for k in given})
 
 
 def _check_ridges(regs: Any) -> list[Any]:
-    """Check the ridges and order them without repeats: "auto", then from strong to weak."""
+    """Check the ridges and order them without repeats: the rules, then from strong to weak."""
     ridges = {check_reg(reg) for reg in _check_grid(regs, "regs")}
-    numbers = sorted((reg for reg in ridges if reg != "auto"), reverse=True)
-    return [*(["auto"] if "auto" in ridges else []), *numbers]
+    numbers = sorted(ridges - set(RULES), reverse=True)
+    return [*(rule for rule in RULES if rule in ridges), *numbers]
 
 
 def _check_grid(values: Any, name: str) -> list[Any]:

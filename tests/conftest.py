@@ -17,10 +17,10 @@ WARM = """
 import warnings
 import numpy as np, fastemf
 warnings.simplefilter("ignore")
-R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.7, random_state=0).R  # enough to tune
 for dtype in (np.float64, np.float32):
     for settings in ({}, {"reg": 0}, {"reg": 0.1, "solver": "cg"}):
-        fit = fastemf.complete(R.astype(dtype), 0.3, 2, max_iter=2, **settings)
+        fit = fastemf.complete(R.astype(dtype), 0.3, 2, max_iter=2, n_jobs=1, **settings)
     fit.predict([0], [0])
 A = fastemf.operators.Gaussian(60, (5, 4))
 fastemf.sense(A, np.arange(60.0), 0.3, 1, max_iter=2)

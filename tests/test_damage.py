@@ -23,7 +23,7 @@ from fastemf import store
 from fastemf.observations.memory import observe
 from fastemf.solver.axis import Axis
 from fastemf.solver.checkpoint import Checkpoint
-from fastemf.solver.half_sweep import CompletionEngine
+from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.ridge import AnnealedRidge
 from fastemf.support.array_file import DamagedFileError, read_arrays
 

@@ -63,8 +63,9 @@ def _add_experiment(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "sensing":
         return
     parser.add_argument(
-        "--reg", type=number_or_rule, help='ridge: a number or "auto" (default; 0 with --literal)'
-    )
+        "--reg", type=number_or_rule,
+        help='ridge: a number, "noise" (default; 0 with --literal) or "auto"',
+    )  # fmt: skip
     parser.add_argument("--intercepts", action="store_true", help="with row and column intercepts")
     parser.add_argument("--sweeps", type=int, help="most sweeps (default 100; 200 with --literal)")
     parser.add_argument(

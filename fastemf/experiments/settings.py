@@ -25,8 +25,8 @@ class ExperimentSettings:
         k.
     repeats : int
         Random draws of what is observed.
-    reg : float, "auto" or None
-        The ridge; None: 0 to the letter, else "auto".
+    reg : float, "auto", "noise" or None
+        The ridge; None: 0 to the letter, else "noise".
     intercepts : bool
         Whether the model has them.
     sweeps : int or None
@@ -53,7 +53,7 @@ class ExperimentSettings:
             check_integer(self.sweeps, "sweeps", minimum=1)
         if self.reg is not None:
             check_reg(self.reg)
-        if self.literal and (self.intercepts or self.reg == "auto"):
+        if self.literal and (self.intercepts or isinstance(self.reg, str)):
             raise ValueError(
                 "literal is the paper's algorithm, which has neither intercepts nor a ridge that "
                 f"follows the noise, got intercepts={self.intercepts} and reg={self.reg!r}"
@@ -73,7 +73,7 @@ class ExperimentSettings:
                 "max_iter": 200,
             }
         else:
-            options = {"reg": "auto" if self.reg is None else self.reg}
+            options = {"reg": "noise" if self.reg is None else self.reg}
             options["intercepts"] = self.intercepts
         if self.sweeps is not None:
             options["max_iter"] = self.sweeps
@@ -83,7 +83,7 @@ class ExperimentSettings:
     def description(self) -> str:
         """All settings in one line, for a report."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        kind = "the paper's Algorithm 1 to the letter" if self.literal else "fastemf's defaults"
+        kind = "the paper's Algorithm 1 to the letter" if self.literal else "fastemf's algorithm"
         return f"{kind}: k={self.rank}, {options}"
 
     def fit(self, train: Any, omega: float) -> Factorization:

@@ -152,7 +152,7 @@ def evaluate(l, i, curvature, again, sweep, batch):
     stats, eps = sweep.reports.stats, sweep.problem.eps
     lanes, q, first = lanes_of(r), ridge.shape[1], indptr[i]
     d = indptr[i + 1] - first
-    total = 0.0
+    above = 0.0
     below = 0.0
     size = 0.0
     for base in range(0, d, chunk):
@@ -179,7 +179,7 @@ def evaluate(l, i, curvature, again, sweep, batch):
                 if not is_in_sample(own[i], marks[indices[e + c]], begin, span):
                     v[o + c] = 0
         squares = update_residuals(v, r, s, w, o, whole, upper, lower)
-        total += squares[0]
+        above += squares[0]
         below += squares[1]
         size += squares[2]
         if curvature:
@@ -190,7 +190,6 @@ def evaluate(l, i, curvature, again, sweep, batch):
     for a in range(q):
         g[l, a] -= ridge[l, a] * x[l, a]
         penalty += ridge[l, a] * np.float64(x[l, a]) * x[l, a]
-    above = total - below
     f = upper * above + lower * below + penalty
     batch.f[l] = f
     stats[i, ABOVE] = above
@@ -259,12 +258,11 @@ def row_trial(l, i, s, step, sweep, batch):
     upper, lower = sweep.problem.upper, sweep.problem.lower
     d, lanes = indptr[i + 1] - indptr[i], lanes_of(s)
     whole = -(-d // lanes) * lanes
-    total, below, flips = trial(batch.v, batch.r, s, batch.at[l], whole, step)
+    above, below, flips = trial(batch.v, batch.r, s, batch.at[l], whole, step)
     penalty = 0.0
     for a in range(ridge.shape[1]):
         xa = np.float64(x[l, a] + step * p[l, a])
         penalty += ridge[l, a] * xa * xa
-    above = total - below
     f = upper * above + lower * below + penalty
     return f, above, below, flips if upper != lower else 0.0
 

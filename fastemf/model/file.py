@@ -203,7 +203,12 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
     X, Y = arrays["X"], arrays["Y"]
     _require(
-        X.ndim == 2 and Y.ndim == 2 and X.shape[1] == Y.shape[1] and X.size > 0 and Y.size > 0,
+        X.ndim == 2
+        and Y.ndim == 2
+        and X.shape[1] == Y.shape[1]
+        and len(X) > 0
+        and len(Y) > 0
+        and X.shape[1] + with_intercepts > 0,
         f"X and Y must be matrices of equal rank, not empty, got shapes {X.shape} and {Y.shape}",
     )
     _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")

@@ -34,7 +34,7 @@ def nearest(axes: Axes, axis: int, item: int, n: int) -> Similar:
     this, other, unseen = axes[axis].extended(), axes[1 - axis].factor, axes[axis].unseen
     if axes[axis].has_intercepts:
         # What the other side's intercepts add is the same for both items.
-        other = np.column_stack([other, np.ones_like(other[:, 0])])
+        other = np.column_stack([other, np.ones(len(other), other.dtype)])
     with single_threaded_blas():
         root = np.linalg.qr(other.astype(np.float64), mode="r") / np.sqrt(other.shape[0])
         apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T

@@ -26,7 +26,7 @@ from fastemf.solver.opening import Data, open_source
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import EarlierModel
-from fastemf.support.validation import check_dtype, check_rank
+from fastemf.support.validation import check_dtype, check_integer, check_rank
 from fastemf.support.warn import warn
 
 __all__ = ["sense"]
@@ -148,6 +148,7 @@ def sense(
             "reg must be a number >= 0 for linear measurements: a ridge that follows rows' counts "
             f"has no meaning for a general map, got {reg!r}"
         )
+    check_integer(k, "k", minimum=1)  # a map has no intercepts that could be a model alone
     settings = Settings(
         omega=omega, k=k, reg=reg, reg_scaling="plain", init=init, tol=tol, max_iter=max_iter,
         momentum=momentum, anneal=anneal, orthogonalize=orthogonalize,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from fastemf.kernels.threads import count_threads
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Observations, observe
 from fastemf.observations.source import Source
+from fastemf.solver.sampling import Marks, marks_of
 from fastemf.store import open as open_store
 
 __all__ = ["Data", "hold_apart", "open_in_memory", "open_source"]
@@ -64,6 +66,12 @@ class Data:
 
     fitted: Source
     held_out: Observations | None = None
+    seed: int = 0  # of the cells that a tuned fit sets aside, which are the same at all levels
+
+    @cached_property
+    def marks(self) -> Marks:
+        """What decides which cells a tuned fit sets aside."""
+        return marks_of(self.fitted, np.random.default_rng(self.seed))
 
     @cached_property
     def digests(self) -> list[str]:
@@ -78,6 +86,7 @@ def hold_apart(
     names: ColumnNames,
 ) -> Data:
     """Divide what is observed as `validation` says; None holds nothing out."""
+    seed = int(copy.deepcopy(rng).integers(2**63))  # a start after it has the numbers it always had
     if validation is None:
-        return Data(source)
-    return Data(*hold_out(source, validation, rng, names))
+        return Data(source, seed=seed)
+    return Data(*hold_out(source, validation, rng, names), seed)

@@ -22,19 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels import tally as tallies
-from fastemf.solver.blocks import ALL, Part
+from fastemf.solver.blocks import ALL, EVERYTHING, Part
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.noise import even, mean_of, renewed, weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry, noise_ridge
-from fastemf.solver.sampling import CellSample, marks_of
+from fastemf.solver.sampling import CellSample, Marks
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import top_svd
 from fastemf.solver.trial import NEWTON_STEPS, Factors, Fitted, Trial, shift_of, step_of, swept
 from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 from fastemf.solver.weighting import Pair
 
-__all__ = ["Tuned", "tune"]
+__all__ = ["Tuned", "noise_norm", "tune"]
 
 MULTIPLES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of λ₀ = asymmetry, one observation's worth
 NEAR_BEST = 1.01  # of the leave-one-out loss: the weakest λ₀ within it is taken
@@ -78,82 +78,97 @@ class _Candidate:
     losses: NDArray[np.float64] = field(init=False)  # by row
     step: TuningStep = field(init=False)
 
+    def rivals(self, best: _Candidate) -> bool:
+        """Tell whether it is worse than the best by less than the doubt about the difference."""
+        worse = self.losses - best.losses
+        return bool(worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))))
+
 
 def tune(
     engine: CompletionEngine,
     settings: Settings,
     rng: np.random.Generator,
+    marks: Marks,
     judge: CompletionEngine | None = None,
     earlier: Tuning | None = None,
 ) -> Tuned | Tuning:
     """Choose family, ridge and noise scales of a fit; or say why nothing can be tuned.
 
-    `judge` has the cells to judge by, if the user gave them. An `earlier` tuning of such data
-    narrows the path.
+    The `marks` decide which cells are set aside; `judge` has the cells to judge by, if the user
+    gave them. An `earlier` tuning of such data, or of another level, narrows the paths.
     """
     size = engine.observations.size if judge is None else judge.observations.size
     least = FEWEST_CELLS if judge is None else FEWEST
     if size < least:
         return Tuning(note=f"too few observations to tune by ({size}, of at least {least})")
-    trials = _trials(engine, rng) if judge is None else [Trial(engine, judge)]
+    trials = _trials(engine, marks) if judge is None else [_given(engine, judge, marks)]
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
     tuner = Tuner(engine, trials, settings, rng)
     tuner.try_simple()
-    narrow = earlier is not None and earlier.best is not None and earlier.noise > 0
-    if narrow and earlier is not None and earlier.best is not None:
-        families, around = [earlier.best.family], earlier.best.reg / earlier.noise
-        around = around if math.isfinite(around) else FIRST
-    else:
-        families, around = _families(engine), None
+    families, around = _families(engine, settings.k), None
+    if earlier is not None and earlier.best is not None and earlier.noise > 0:
+        around = min(earlier.best.reg / earlier.noise, FIRST)
+        best, known = earlier.best.family, {step.family for step in earlier.steps}
+        families = [best, *(family for family in families if family not in known)]
     for family in families:
         tuner.try_family(family, around)
     losses = {candidate.family: candidate.step.loss for candidate in reversed(tuner.tried)}
     if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
         tuner.try_noise()
     judged = sum(trial.judge.count for trial in trials)
-    return tuner.tuned(_baselines(engine, trials, tuner), judged)
+    return tuner.tuned(_baselines(trials, tuner), judged)
 
 
-def _trials(engine: CompletionEngine, rng: np.random.Generator) -> list[Trial]:
+def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     """Set cells aside, in several folds where there are few."""
     size = engine.observations.size
     share = max(SHARE, FEWEST / size)
     folds = int(np.clip(JUDGED // size, 1, MOST_FOLDS))
-    marks, span = marks_of(engine.observations, rng), round(share * ALL)
+    span = round(share * ALL)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
 
 
-def _families(engine: CompletionEngine) -> list[str]:
-    """List the families to try: both where the level lies in the data's longer tail."""
+def _given(engine: CompletionEngine, judge: CompletionEngine, marks: Marks) -> Trial:
+    """Fit all cells, with marks for their random signs, and judge by those given."""
+    return Trial(engine.view(CellSample(marks, EVERYTHING)), judge)
+
+
+def _families(engine: CompletionEngine, k: int) -> list[str]:
+    """List the families to try: both where the level lies in the data's longer tail.
+
+    The second one is about the ridge on factors, and needs some.
+    """
     in_tail = engine.omega > 0.5 if engine.observations.tail_is_right() else engine.omega < 0.5
-    return ["weighted", "ridged"] if in_tail else ["weighted"]
+    return ["weighted", "ridged"] if in_tail and k > 0 else ["weighted"]
 
 
-def _baselines(engine: CompletionEngine, trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
+def _baselines(trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
     """Judge a constant, column levels, and row and column levels."""
-    ridge = Ridge(0.0, tuner.intercept_ridge or asymmetry(engine.omega))
+    ridge = Ridge(0.0, tuner.intercept_ridge or asymmetry(tuner.engine.omega))
     totals = {name: np.zeros(tallies.N_SUMS) for name in ("constant", "column", "row + column")}
     for trial in trials:
         fitted, judge = trial.fitted.with_intercepts(), trial.judge.with_intercepts()
         nothing = fitted.no_factors()
+        models: dict[str, tuple[Factors, Pair | None]] = {"constant": (nothing, None)}
         cols = fitted.solve(1, nothing[1], nothing[0], ridge).factor
-        both, _ = swept(
-            fitted, (nothing[0], cols), ridge, tuner.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
-        )
-        for name, factors in (
-            ("constant", nothing), ("column", (nothing[0], cols)), ("row + column", both)
-        ):  # fmt: skip
-            leverages = None if name == "constant" else fitted.leverages(*factors, ridge)
-            if name == "column" and leverages is not None:
-                leverages = np.zeros_like(leverages[0]), leverages[1]
-            shift = shift_of(fitted, factors, leverages)
+        leverage = fitted.leverage(1, cols, nothing[0], ridge)
+        models["column"] = ((nothing[0], cols), (np.zeros(nothing[0].shape[0]), leverage))
+        if not tuner.intercepts:
+            both, _ = swept(
+                fitted, (nothing[0], cols), ridge, tuner.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
+            )
+            models["row + column"] = (both, fitted.leverages(*both, ridge))
+        for name, (factors, leverages) in models.items():
+            shift = shift_of(fitted, factors, leverages, rounds=4)
             totals[name] += judge.tally(0, *factors, shift=shift).sum(axis=0)
-    return tuple(
-        Baseline(name, float(sums[tallies.LOSS] / sums[tallies.MASS]))
-        for name, sums in totals.items()
-    )
+    losses = {
+        name: sums[tallies.LOSS] / sums[tallies.MASS] for name, sums in totals.items() if sums.any()
+    }
+    if tuner.intercepts:
+        losses["row + column"] = next(c for c in tuner.tried if c.family == "even").step.loss
+    return tuple(Baseline(name, float(loss)) for name, loss in losses.items())
 
 
 class Tuner:
@@ -199,7 +214,7 @@ class Tuner:
         factors, _ = swept(
             engine, factors, ridge, self.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
         )  # fmt: skip
-        return self._measured(engine, factors, ridge, variances, 0.0)
+        return self._measured(engine, factors, ridge, variances, 0.0, rounds=4)
 
     def _measured(
         self,
@@ -232,6 +247,12 @@ class Tuner:
         candidate.losses = sums[:, tallies.LOSS]
         candidate.step = step_of(family, reg, rank, sums.sum(axis=0))
         self.tried.append(candidate)
+        # The fits of what can no longer be chosen are not worth their memory.
+        for other in self.tried:
+            of_family = [one for one in self.tried if one.family == other.family]
+            best = min(of_family, key=lambda one: one.step.loss)
+            if other.step.rank > 0 and other is not candidate and not other.rivals(best):
+                other.fits = []
         return candidate.step
 
     def try_simple(self) -> None:
@@ -254,7 +275,12 @@ class Tuner:
         self._judge("even", math.inf, fits)
 
     def try_family(self, family: str, around: float | None) -> None:
-        """Try the path of a family, from its intercepts on."""
+        """Try the path of a family, from its intercepts on.
+
+        It ends when nothing has been better for a while. With `around`, in units of the noise's
+        norm, it begins two steps before that ridge, and ends two steps after it unless the last
+        is the best.
+        """
         ridge = Ridge(0.0, self.intercept_ridge)
         simple = next(candidate for candidate in self.tried if candidate.family == "even")
         losses = [simple.step.loss]
@@ -263,23 +289,22 @@ class Tuner:
             fits = [self._fitted(fit.engine, fit.factors, ridge, fit.variances) for fit in fits]
             losses = [self._judge(family, math.inf, fits).loss]
             fits = [self._rescaled(fit, family) for fit in fits]
-        for reg in self._ridges(family, fits[0], around):
+        if self.settings.k == 0:
+            return
+        noise = self.noise[family] = noise_norm(fits[0].engine, fits[0].factors, self.rng)
+        first, last = FIRST, 0.0
+        if around is not None:
+            first, last = min(FIRST, around / RATIO**NARROW), 1.01 * around * RATIO**NARROW
+        for step in range(MOST_STEPS):
+            reg = first * RATIO**step * noise
             fits = [self._stepped(fit, reg) for fit in fits]
             losses.append(self._judge(family, reg, fits).loss)
             since = len(losses) - 1 - int(np.argmin(losses))
-            if around is None and (since >= 3 or (since == 2 and losses[-1] > 1.01 * min(losses))):
+            if since >= 3 or (since == 2 and losses[-1] > 1.01 * min(losses)):
+                break
+            if since > 0 and reg <= last * noise:
                 break
             fits = [self._rescaled(fit, family) for fit in fits]
-
-    def _ridges(self, family: str, fit: Fitted, around: float | None) -> list[float]:
-        """List the ridges of a path, from strong to weak."""
-        matrix = fit.engine.slopes(*fit.factors, _scales(fit.engine), signed=True)
-        shape, dtype = self.engine.observations.shape, self.engine.observations.dtype
-        noise = float(top_svd(*matrix, shape, 1, self.rng, dtype)[1][0])
-        self.noise[family] = noise
-        if around is not None:
-            return [around * RATIO**n * noise for n in range(-NARROW, NARROW + 1)]
-        return [FIRST * RATIO**n * noise for n in range(MOST_STEPS)]
 
     def _rescaled(self, fit: Fitted, family: str, rounds: int = 1) -> Fitted:
         """Renew the noise scales by the residuals of a fit, and weigh by them."""
@@ -294,7 +319,8 @@ class Tuner:
         factors = self._joined(fit, reg)
         factors, _ = swept(fit.engine, factors, ridge, self.settings, SWEEPS, STEP_TOL)
         factors = _alive(fit.engine, factors)
-        return self._measured(fit.engine, factors, ridge, fit.variances, fit.shift, rounds=2)
+        # The shift moves little from step to step: one Newton step follows it.
+        return self._measured(fit.engine, factors, ridge, fit.variances, fit.shift, rounds=1)
 
     def _joined(self, fit: Fitted, reg: float) -> Factors:
         """Add the factors that the ridge allows: singular pairs of the slopes above it."""
@@ -348,10 +374,9 @@ class Tuner:
             if candidate.step.rank == 0 and losses[place] <= SIMPLER * losses[lowest]:
                 return place
         for place, candidate in enumerate(self.tried[:lowest]):
-            if candidate.family == best.family and candidate.step.rank > 0:
-                worse = candidate.losses - best.losses
-                if worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))):
-                    return place
+            same = candidate.family == best.family and candidate.step.rank > 0
+            if same and candidate.rivals(best):
+                return place
         return lowest
 
     def _refitted(self, best: _Candidate) -> Ridge:
@@ -406,6 +431,13 @@ class Tuner:
                 noise=self.noise.get(best.family, 0.0),
             ),
         )
+
+
+def noise_norm(engine: CompletionEngine, factors: Factors, rng: np.random.Generator) -> float:
+    """Find the ridge at which noise alone would make a factor: the norm of slopes with any sign."""
+    matrix = engine.slopes(*factors, _scales(engine), signed=True)
+    shape, dtype = engine.observations.shape, engine.observations.dtype
+    return float(top_svd(*matrix, shape, 1, rng, dtype)[1][0])
 
 
 def _scales(engine: CompletionEngine) -> Pair:

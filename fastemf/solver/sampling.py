@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fastemf.observations.source import Source
 from fastemf.solver.blocks import ALL, Part
 
-__all__ = ["CellSample", "marks_of"]
+__all__ = ["CellSample", "Marks", "marks_of"]
 
 Marks = tuple[NDArray[np.int64], NDArray[np.int64]]
 

@@ -22,6 +22,7 @@ from fastemf.support.validation import (
     check_flag,
     check_integer,
     check_level,
+    check_model_rank,
     check_number,
     check_reg,
     check_rng,
@@ -72,11 +73,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._set("omega", check_level(self.omega))
-        self._set("k", check_integer(self.k, "k", minimum=1))
         self._set("reg", check_reg(self.reg))
         check_choice(self.reg_scaling, "reg_scaling", ("count", "plain"))
         for flag in ("intercepts", "momentum", "anneal", "orthogonalize", "progress", "resume"):
             self._set(flag, check_flag(getattr(self, flag), flag))
+        self._set("k", check_model_rank(self.k, intercepts=self.intercepts))
         self._set("tol", check_number(self.tol, "tol"))
         self._set("max_iter", check_integer(self.max_iter, "max_iter", minimum=1))
         check_choice(self.solver, "solver", ("auto", "exact", "cg"))
@@ -135,8 +136,8 @@ class Settings:
 
     @property
     def anneals(self) -> bool:
-        """Whether the ridge falls to 0 in stages."""
-        return self.reg == 0 and self.anneal
+        """Whether the ridge falls to 0 in stages; without factors there is nothing to recover."""
+        return self.reg == 0 and self.anneal and self.k > 0
 
     def generator(self) -> np.random.Generator:
         """Make the generator of a fit: a new one each time from a seed, else the one given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from fastemf.support.validation import check_factor
 __all__ = [
     "EarlierModel",
     "balanced_factors",
+    "can_start_from",
     "given_factors",
     "grown_factors",
     "starting_factors",
@@ -35,6 +37,7 @@ __all__ = [
 OVERSAMPLING = 10
 POWER_ITERATIONS = 1  # more change the start but not the fit: see `_spectral_start`
 INTERCEPT_SWEEPS = 5
+ALIVE = 0.01  # size of a factor's entries in a model to start from, relative to the data's
 
 Factors = tuple[NDArray[Any], NDArray[Any]]
 Product = Callable[[NDArray[Any]], NDArray[Any]]
@@ -70,7 +73,9 @@ def starting_factors(
     elif isinstance(init, str) and init in ("spectral", "random"):
         if mu is not None:
             a, c = _intercept_start(engine, observations, Ridge(0.0, asymmetry(engine.omega)))
-        if init == "spectral":
+        if k == 0:
+            X, Y = np.zeros((m, 0)), np.zeros((n, 0))
+        elif init == "spectral":
             offsets = None if mu is None else (mu + a[:, 0], c[:, 0])
             X, Y = _spectral_start(observations, k, engine.size, rng, n_threads, offsets)
         else:
@@ -81,6 +86,19 @@ def starting_factors(
         X, Y = np.hstack([X, a]), np.hstack([Y, c])
     dtype = observations.dtype
     return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
+
+
+def can_start_from(axes: tuple[Axis, Axis], scale: float, rank: int) -> bool:
+    """Tell whether a model of data of this scale has that many factors that a ridge left alive.
+
+    A factor that is all but removed would stay removed; intercepts alone are found as soon anew.
+    """
+    if rank == 0:
+        return False
+    with single_threaded_blas():
+        weakest = [float(np.linalg.svd(axis.factor, compute_uv=False)[rank - 1]) for axis in axes]
+    size = math.sqrt(axes[0].size * axes[1].size)
+    return weakest[0] * weakest[1] > ALIVE * scale * size
 
 
 def widened(factors: Factors, rank: int, k: int) -> Factors:
@@ -134,7 +152,8 @@ def grown_factors(
             column[ours] += earlier.mu - mu
         columns.append(column)
         # Not zero: a cell that is new in both directions would stay zero for ever.
-        small = 1e-2 * np.sqrt(np.mean(np.square(known.factor, dtype=np.float64)))
+        total = np.sum(np.square(known.factor, dtype=np.float64))
+        small = 1e-2 * np.sqrt(total / max(1, known.factor.size))
         grown = small * rng.standard_normal((size, k))
         seen = ~np.isin(theirs, known.unseen)
         grown[ours[seen]] = known.factor[theirs[seen]]

@@ -19,6 +19,7 @@ __all__ = [
     "check_integer",
     "check_level",
     "check_levels",
+    "check_model_rank",
     "check_number",
     "check_rank",
     "check_reg",
@@ -63,24 +64,33 @@ def check_levels(omegas: Any) -> tuple[float, ...]:
     return tuple(levels)
 
 
-def check_integer(value: Any, name: str, *, minimum: int) -> int:
-    """Return an integer that is at least `minimum`."""
+def check_integer(value: Any, name: str, *, minimum: int, unless: str = "") -> int:
+    """Return an integer that is at least `minimum`; the message adds when it may be less."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {_describe(value)}")
     if value < minimum:
-        raise ValueError(f"{name} must be at least {minimum}, got {value}")
+        raise ValueError(f"{name} must be at least {minimum}{unless}, got {value}")
     return int(value)
 
 
-def check_rank(k: Any, shape: tuple[int, int], name: str = "k") -> int:
-    """Return a rank between 1 and the smaller dimension."""
-    k = check_integer(k, name, minimum=1)
+def check_rank(k: Any, shape: tuple[int, int], name: str = "k", *, minimum: int = 1) -> int:
+    """Return a rank between `minimum` and the smaller dimension."""
+    k = check_integer(k, name, minimum=minimum)
     if k > min(shape):
         raise ValueError(
             f"{name} must be at most min(rows, columns) = {min(shape)} for a matrix of "
             f"{shape[0]} rows and {shape[1]} columns, got {k}"
         )
     return int(k)
+
+
+def check_model_rank(k: Any, name: str = "k", *, intercepts: bool) -> int:
+    """Return a rank from 1 on, or from 0 on where intercepts are a model without factors."""
+    if intercepts:
+        return check_integer(k, name, minimum=0)
+    return check_integer(
+        k, name, minimum=1, unless=" (0 is intercepts alone, and needs intercepts=True)"
+    )
 
 
 def check_number(value: Any, name: str) -> float:

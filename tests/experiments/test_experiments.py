@@ -141,7 +141,7 @@ def test_literal_is_algorithm_one():
         "max_iter": 200,
     }  # fmt: skip
     assert ExperimentSettings(literal=True, reg=1, sweeps=40).options["reg"] == 1
-    assert ExperimentSettings(intercepts=True).options == {"reg": "auto", "intercepts": True}
+    assert ExperimentSettings(intercepts=True).options == {"reg": "noise", "intercepts": True}
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,11 @@ def test_literal_is_algorithm_one():
         (["--rank", "0"], "rank must be at least 1, got 0"),
         (["--rank", "25"], "rank must be at most min(rows, columns) = 24"),
         (["--sweeps", "0"], "sweeps must be at least 1, got 0"),
-        (["--reg", "much"], "reg must be \"auto\" or a number >= 0, got 'much'"),
+        (["--reg", "much"], "reg must be \"auto\", \"noise\" or a number >= 0, got 'much'"),
         (["--reg", "-1"], "reg must be finite and not negative, got -1.0"),
         (["--literal", "--intercepts"], "literal is the paper's algorithm"),
         (["--literal", "--reg", "auto"], "literal is the paper's algorithm"),
+        (["--literal", "--reg", "noise"], "literal is the paper's algorithm"),
         (["--bins", "3", "1"], "bins must be at least two finite, increasing edges"),
         (["--bins", "0", "20", "40"], "bins must hold data, got none from 20 to 40 s"),
         (["--out", "{file}/folder"], "out must be a folder that can be written to, got"),

@@ -326,7 +326,7 @@ def draw_settings(rng: np.random.Generator, data: Data) -> Settings:
     size = float(np.abs(data.values).max()) or 1.0
     reg = pick(rng, ("auto", "auto", 0, 0, 1e-9, 1e-3, 0.1, 10.0))
     options: dict[str, Any] = {
-        "reg": reg if isinstance(reg, str) else reg * min(max(size, 1e-100), 1e100),
+        "reg": reg if isinstance(reg, str) else reg * min(size, 1e300),
         "reg_scaling": "count" if reg == "auto" else pick(rng, ("count", "plain")),
         "intercepts": bool(rng.random() < 0.4),
         "init": pick(rng, ("spectral", "spectral", "spectral", "random", "pair", "earlier")),

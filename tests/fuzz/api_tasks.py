@@ -161,7 +161,7 @@ def _select(rng: np.random.Generator, folder: Path) -> str:
     options = handed_over(data, settings)
     for name in ("init", "reg"):
         options.pop(name)
-    size = min(max(float(np.abs(data.values).max()), 1e-100), 1e100)
+    size = min(float(np.abs(data.values).max()), 1e300)
     regs = [settings.options["reg"], *([] if rng.random() < 0.5 else [0.1 * size])]
     ks = sorted({1, settings.k}) if rng.random() < 0.7 else None
     rule = pick(rng, ("best", "one_se"))

@@ -21,7 +21,7 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 SHORT, LONG = 40, 5000  # mutants of each file in the quick suite, and of all files in a long run
 RNG = np.random.default_rng(5)
 R = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
-OPERATOR = fastemf.operators.Gaussian(40, (6, 5), seed=0)
+OPERATOR = fastemf.operators.Dense(RNG.standard_normal((40, 6, 5)))
 LEVELS = (0.3, 0.7)
 
 

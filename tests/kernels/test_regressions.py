@@ -182,3 +182,13 @@ def test_conjugate_gradients_work_in_any_unit(dtype, scale):
     scaled = fastemf.complete((R * scale).astype(dtype), 0.2, 3, solver="cg", max_iter=30, tol=1e-4)
     found = scaled.history[-1].objective / scale / scale
     assert found == pytest.approx(plain.history[-1].objective, rel=2e-3)
+
+
+@pytest.mark.parametrize("omega", [1e-9, 1e-6, 1 - 1e-6, 1 - 1e-9])
+@pytest.mark.parametrize("reg", [0.1, 1e-6])
+def test_the_objective_is_accurate_at_levels_near_1_too(omega, reg):
+    # what lies above, which is heavy there, was the difference of two sums of what lies below
+    R = np.random.default_rng(0).standard_normal((12, 9)) ** 2
+    fit = fastemf.complete(R, omega, 2, reg=reg, max_iter=5)
+    last = [record for record in fit.history if record.accepted][-1]
+    assert last.objective == pytest.approx(fit.objective(R), rel=1e-12)

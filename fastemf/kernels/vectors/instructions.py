@@ -88,11 +88,12 @@ class Vectors:
         return self.builder.fpext(vector, self.zero_64.type)
 
     def squares(self, r, weight):
-        """Compute where r < 0, weight · r² in float64, and that product where r < 0, else 0."""
+        """Compute where r < 0, and weight · r² in float64: all, where r ≥ 0, and where r < 0."""
         negative = self.builder.fcmp_ordered("<", r, self.zero)
         r, weight = self.doubled(r), self.doubled(weight)
         square = self.builder.fmul(weight, self.builder.fmul(r, r))
-        return negative, square, self.builder.select(negative, square, self.zero_64)
+        above = self.builder.select(negative, self.zero_64, square)
+        return negative, square, above, self.builder.select(negative, square, self.zero_64)
 
     def loop_of_sums(self, result, count, n, body):
         """Sum over whole vectors in float64 lanes, and return a tuple of scalars."""

@@ -53,8 +53,8 @@ def update_residuals(v, r, s, w, at, count, upper, lower):
     before = r[part].astype(np.float64)
     r[part] -= s[part]
     w[part] = v[part] * np.where(r[part] < 0, lower, upper)
-    square = v[part] * r[part].astype(np.float64) ** 2
-    return np.sum(square), np.sum(square[r[part] < 0]), np.sum(v[part] * before**2)
+    square, below = v[part] * r[part].astype(np.float64) ** 2, r[part] < 0
+    return np.sum(square[~below]), np.sum(square[below]), np.sum(v[part] * before**2)
 
 
 def trial(v, r, s, at, count, step):
@@ -62,7 +62,7 @@ def trial(v, r, s, at, count, step):
     after = r[part] - step * s[part]
     square = v[part] * after.astype(np.float64) ** 2
     flips = ((after < 0) != (r[part] < 0)) & (v[part] > 0)
-    return np.sum(square), np.sum(square[after < 0]), np.sum(flips)
+    return np.sum(square[~(after < 0)]), np.sum(square[after < 0]), np.sum(flips)
 
 
 def move(v, r, s, at, upper, lower):

@@ -206,10 +206,10 @@ def _residuals_codegen(context, builder, signature, args):
         weight, before, product = (do.load(place) for place in places[:3])
         after = builder.fsub(before, product)
         do.store(after, places[1])
-        negative, square, below = do.squares(after, weight)
+        negative, _, above, below = do.squares(after, weight)
         do.store(builder.fmul(weight, builder.select(negative, lower, upper)), places[3])
-        _, size, _ = do.squares(before, weight)
-        return [builder.fadd(a, b) for a, b in zip(sums, (square, below, size), strict=True)]
+        _, size, _, _ = do.squares(before, weight)
+        return [builder.fadd(a, b) for a, b in zip(sums, (above, below, size), strict=True)]
 
     return do.loop_of_sums(signature.return_type, count, 3, body)
 
@@ -218,7 +218,7 @@ def _residuals_codegen(context, builder, signature, args):
 def update_residuals(typing, v, r, s, w, at, count, upper, lower):
     """Subtract s from r and set w = v · weight of r's sign, for whole vectors from `at` on.
 
-    Returns Σ v r², its part with r < 0, and Σ v r² with r as it was before, in float64.
+    Returns Σ v r² over r ≥ 0 and over r < 0, and over all with r as it was before, in float64.
     """
     n, result = types.int64, types.UniTuple(types.float64, 3)
     return result(v, r, s, w, n, n, v.dtype, v.dtype), _residuals_codegen
@@ -235,19 +235,19 @@ def _trial_codegen(context, builder, signature, args):
         places = [do.pointer(kinds[n], args[n], None, builder.add(at, o)) for n in range(3)]
         weight, before, change = (do.load(place) for place in places)
         after = do.multiply_add(minus, change, before)
-        negative, square, below = do.squares(after, weight)
+        negative, _, above, below = do.squares(after, weight)
         was = builder.fcmp_ordered("<", before, do.zero)
         counts = builder.fcmp_ordered(">", weight, do.zero)
         moved = builder.and_(builder.xor(negative, was), counts)
         flip = builder.select(moved, one, do.zero_64)
-        return [builder.fadd(a, b) for a, b in zip(sums, (square, below, flip), strict=True)]
+        return [builder.fadd(a, b) for a, b in zip(sums, (above, below, flip), strict=True)]
 
     return do.loop_of_sums(signature.return_type, count, 3, body)
 
 
 @intrinsic
 def trial(typing, v, r, s, at, count, step):
-    """Compute of r − step·s: Σ v r², its part with r < 0, and how many with v > 0 change sign."""
+    """Compute of r − step·s: Σ v r² over r ≥ 0, over r < 0, how many with v > 0 change sign."""
     n, result = types.int64, types.UniTuple(types.float64, 3)
     return result(v, r, s, n, n, v.dtype), _trial_codegen
 

@@ -1,0 +1,64 @@
+"""What one level's tuning found, held while the level moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.noise import weighting_of
+from fastemf.solver.path import INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuned, noise_norm
+from fastemf.solver.records import Ridge
+from fastemf.solver.ridge import asymmetry
+from fastemf.solver.settings import Settings
+from fastemf.solver.trial import swept
+from fastemf.solver.tuning import Tuning
+
+__all__ = ["Holding"]
+
+
+class Holding:
+    """A tuning of the first level asked for, which the other levels of the same data take over.
+
+    Family, noise scales and the correction of the shift stay. λ stays the same multiple of the
+    ridge at which noise alone would make a factor, and λ₀ of 4 ω (1 − ω).
+    """
+
+    def __init__(self) -> None:
+        self._found: Tuned | Tuning | None = None
+        self._omega = 0.5
+        self._noise = 0.0
+
+    def tuned(
+        self,
+        engine: CompletionEngine,
+        settings: Settings,
+        tune: Callable[[], Tuned | Tuning],
+    ) -> Tuned | Tuning:
+        """Tune the first level; find the ridges of any other by those of the first."""
+        if self._found is None:
+            self._found = tune()
+            if isinstance(self._found, Tuned):
+                self._omega = engine.omega
+                self._noise = _noise(engine, self._found, self._found.ridge.intercepts, settings)
+            return self._found
+        if isinstance(self._found, Tuning):
+            return self._found
+        ratio = asymmetry(engine.omega) / asymmetry(self._omega)
+        factors, intercepts = self._found.ridge.factors, ratio * self._found.ridge.intercepts
+        if self._noise > 0:
+            factors *= _noise(engine, self._found, intercepts, settings) / self._noise
+        return self._found._replace(ridge=Ridge(factors, intercepts))
+
+
+def _noise(
+    engine: CompletionEngine, found: Tuned, intercepts: float, settings: Settings
+) -> float:  # fmt: skip
+    """Find the ridge at which noise alone would make a factor beside the intercepts."""
+    engine = engine.view(weighting=weighting_of(found.family, engine, found.variances))
+    simple, _ = swept(
+        engine, engine.no_factors(), Ridge(0.0, intercepts), settings, INTERCEPT_SWEEPS,
+        INTERCEPT_TOL,
+    )  # fmt: skip
+    return noise_norm(engine, simple, np.random.default_rng(0))

@@ -1,0 +1,154 @@
+"""Leverages and the sums over what a model leaves, against NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fastemf.kernels import tally as tallies
+from fastemf.kernels.hashing import hash_of_cell, is_in_sample
+from fastemf.observations.memory import observe
+from fastemf.solver.blocks import ALL, Part
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.records import Ridge
+from fastemf.solver.sampling import CellSample, marks_of
+from fastemf.solver.trial import shift_of
+from fastemf.solver.weighting import Weighting
+
+M, N, K = 14, 11, 2
+OMEGA = 0.2
+
+
+class Scene:
+    """Observations of a random model, with whatever may count, all of it also as dense arrays."""
+
+    def __init__(self, *, intercepts, weighted, scaled, sampled):
+        rng = np.random.default_rng(5)
+        entries = rng.integers(0, M, 90), rng.integers(0, N, 90)
+        self.i, self.j = entries
+        self.values = rng.standard_normal(90)
+        self.v = rng.uniform(0.2, 3, 90) if weighted else np.ones(90)
+        data = observe((*entries, self.values), weights=self.v if weighted else None, shape=(M, N))
+        mu = 0.3 if intercepts else None
+        pair = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, N)
+        self.p, self.q = pair if scaled else (np.ones(M), np.ones(N))
+        ridge = rng.uniform(1, 5, M), rng.uniform(1, 5, N)
+        self.weighting = Weighting(ridge, pair[::1], pair if scaled else None)
+        marks, part = marks_of(data, rng), Part(ALL - 1000, ALL // 2)
+        sample = CellSample(marks, part) if sampled else None
+        self.counts = np.ones(90, bool)
+        if sampled:
+            self.counts = np.array(
+                [is_in_sample(int(marks[0][i]), int(marks[1][j]), *part) for i, j in zip(*entries, strict=True)]
+            )
+        self.marks = marks
+        self.engine = CompletionEngine(
+            data, OMEGA, mu=mu, weighting=self.weighting, sample=sample, n_threads=1
+        )
+        width = K + intercepts
+        self.X, self.Y = rng.standard_normal((M, width)), rng.standard_normal((N, width))
+        product = np.sum(self.X[self.i, :K] * self.Y[self.j, :K], axis=1)
+        if intercepts:
+            product += mu + self.X[self.i, K] + self.Y[self.j, K]
+        self.r = self.values - product
+        self.w = np.where(self.r >= 0, OMEGA, 1 - OMEGA)
+
+
+CASES = [
+    {"intercepts": False, "weighted": False, "scaled": False, "sampled": False},
+    {"intercepts": True, "weighted": True, "scaled": False, "sampled": False},
+    {"intercepts": True, "weighted": False, "scaled": True, "sampled": True},
+    {"intercepts": False, "weighted": True, "scaled": True, "sampled": True},
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: " ".join(k for k, v in case.items() if v) or "bare")
+def scene(request):
+    return Scene(**request.param)
+
+
+def test_leverages_are_those_of_the_normal_equations(scene):
+    ridge = Ridge(0.07, 0.03)
+    found = scene.engine.leverages(scene.X, scene.Y, ridge)
+    weight = scene.v * scene.w * scene.p[scene.i] * scene.q[scene.j]
+    for axis, own, at, other, to in (
+        (0, scene.p, scene.i, scene.Y, scene.j), (1, scene.q, scene.j, scene.X, scene.i)
+    ):  # fmt: skip
+        design = other[to].copy()
+        design[:, K:] = 1.0
+        penalty = np.full(design.shape[1], ridge.factors)
+        for item in range(own.size):
+            mine = scene.counts & (at == item)
+            penalty[:K] = ridge.factors * scene.weighting.ridge[axis][item]
+            penalty[K:] = ridge.intercepts * scene.weighting.intercepts[axis][item]
+            B, u = design[mine], weight[mine]
+            hat = B @ np.linalg.solve(B.T @ (u[:, None] * B) + np.diag(penalty), B.T * u)
+            expected = np.trace(hat) / u.sum() if mine.any() else 0.0
+            assert found[axis][item] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sums_are_those_of_numpy(scene, axis):
+    rng = np.random.default_rng(0)
+    leverages = rng.uniform(0, 0.8, M), rng.uniform(0, 0.8, N)
+    variances = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, N)
+    shift = 0.1
+    found = scene.engine.tally(axis, scene.X, scene.Y, leverages, shift, variances)
+    i, j, v, w = scene.i, scene.j, scene.v, scene.w
+    fitted = np.minimum(v, 1) * w * scene.p[i] * scene.q[j]
+    r = scene.r / (1 - np.minimum(0.95, fitted * leverages[0][i]))
+    r /= 1 - np.minimum(0.95, fitted * leverages[1][j])
+    t = r - shift
+    u = np.where(t >= 0, OMEGA, 1 - OMEGA)
+    of_other = (j, i)[axis]
+    parts = {
+        tallies.MASS: v,
+        tallies.WEIGHT: v * (scene.q, scene.p)[axis][of_other],
+        tallies.SLOPE: v * u * t,
+        tallies.CURVATURE: v * u,
+        tallies.LOSS: v * u * t**2,
+        tallies.NOISE: v * (w * r) ** 2 / variances[1 - axis][of_other],
+        tallies.ABOVE: v * np.maximum(t, 0),
+        tallies.BELOW: v * np.maximum(-t, 0),
+        tallies.SQUARED_LOSS: v * (u * t**2) ** 2,
+    }
+    assert found.shape == ((M, N)[axis], len(parts))
+    for column, part in parts.items():
+        expected = np.bincount((i, j)[axis], part * scene.counts, minlength=(M, N)[axis])
+        np.testing.assert_allclose(found[:, column], expected, rtol=1e-11, atol=1e-11)
+
+
+def test_slopes_multiply_as_their_matrix_does(scene):
+    rng, signed = np.random.default_rng(0), scene.engine.sample is not None  # by a sample's hash
+    scales = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, N)
+    forward, backward = scene.engine.slopes(scene.X, scene.Y, scales, signed=signed)
+    slope = scene.v * scene.w * scene.r * scales[0][scene.i] * scales[1][scene.j] * scene.counts
+    if signed:
+        rows, cols = scene.marks
+        bits = [hash_of_cell(int(rows[i]), int(cols[j])) & 1 for i, j in zip(scene.i, scene.j, strict=True)]
+        slope = np.where(np.array(bits, bool), -slope, slope)
+    dense = np.zeros((M, N))
+    np.add.at(dense, (scene.i, scene.j), slope)
+    right, left = rng.standard_normal((N, 3)), rng.standard_normal((M, 3))
+    np.testing.assert_allclose(forward(right), dense @ right, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(backward(left), dense.T @ left, rtol=1e-10, atol=1e-10)
+
+
+def test_the_shift_is_the_expectile_of_leave_one_out_residuals(scene):
+    leverages = np.full(M, 0.3), np.full(N, 0.1)
+    shift = shift_of(scene.engine, (scene.X, scene.Y), leverages)
+    sums = scene.engine.tally(0, scene.X, scene.Y, leverages, shift).sum(axis=0)
+    assert abs(sums[tallies.SLOPE]) <= 1e-11 * (sums[tallies.ABOVE] + sums[tallies.BELOW])
+
+
+def test_the_mean_leverage_predicts_what_leaving_out_does():
+    """Without ridge on a constant row: leaving one of n equal observations out, h = 1 / n."""
+    n = 9
+    R = np.ones((1, n)) + np.arange(n)
+    engine = CompletionEngine(observe(R), 0.5, mu=None, n_threads=1)
+    X, Y = np.array([[R.mean()]]), np.ones((n, 1))
+    rows, _ = engine.leverages(X, Y, Ridge(1e-14, 0.0))
+    assert rows[0] * 0.5 == pytest.approx(1 / n)
+    sums = engine.tally(0, X, Y, (rows, np.zeros(n)))
+    left_out = [(R[0, j] - np.delete(R[0], j).mean()) ** 2 for j in range(n)]
+    assert sums[0, tallies.LOSS] == pytest.approx(0.5 * np.sum(left_out))
