@@ -100,7 +100,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the options that make a model file: rank, ridge, how to fit, where to write."""
     parser.add_argument(
         "-k", "--rank", type=int, default=5, metavar="K",
-        help="rank: factors of each row and column (default 5)",
+        help="rank: most factors of each row and column (default 5); 0 for intercepts alone",
     )  # fmt: skip
     parser.add_argument(
         "--reg", type=number_or_rule, default="auto",

@@ -104,8 +104,9 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         if facts[f"unseen_{side}"]:
             text += f" ({facts[f'unseen_{side}']:,} without observations)"
         lines.append((side, text))
-    terms = "mu + row + column intercepts + X Yᵀ" if facts["intercepts"] else "X Yᵀ"
-    lines.append(("predicts", f"{terms}, in the data's unit"))
+    terms = ["mu + row + column intercepts"] if facts["intercepts"] else []
+    terms += ["X Yᵀ"] if facts["rank"] else []
+    lines.append(("predicts", f"{' + '.join(terms)}, in the data's unit"))
     for level in facts["levels"]:
         omega = level["omega"]
         lines.append(

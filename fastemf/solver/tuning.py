@@ -8,7 +8,7 @@ from dataclasses import dataclass
 __all__ = ["Baseline", "Tuning", "TuningStep"]
 
 NOTHING_ADDED = 0.995  # of row + column levels' loss: above that the factors add nothing
-MEANING = {  # of the families with factors
+MEANING = {  # of a family, in words
     "even": "all observations count alike",
     "weighted": "noisy rows and columns count less",
     "ridged": "noisy rows and columns are shrunk more",
@@ -134,15 +134,18 @@ class Tuning:
             return (
                 "neither factors nor row + column levels add anything: predictions are a constant"
             )
+        meaning = f" ({best.family}: {MEANING[best.family]})"
         if best.rank == 0:
             what = "row + column levels" if self.has_intercepts else "0, without intercepts"
-            return f"the factors add nothing: predictions are {what}"
+            tried = any(math.isfinite(step.reg) for step in self.steps)
+            why = "the factors add nothing" if tried else "no factors were asked for"
+            return f"{why}: predictions are {what}" + ("" if best.family == "even" else meaning)
         factors = "1 factor" if best.rank == 1 else f"{best.rank} factors"
         simple = self._loss_of("row + column")
         if best.loss <= NOTHING_ADDED * simple:
             added = f"{100 * (1 - best.loss / simple):.0f} % off the loss of row + column levels"
             takes = "takes" if best.rank == 1 else "take"
-            return f"{factors} {takes} {added} ({best.family}: {MEANING[best.family]})"
+            return f"{factors} {takes} {added}{meaning}"
         if self.has_intercepts:
             return f"{factors}, next to nothing more than row + column levels"
         return f"{factors}; row + column levels predict as well or better: try intercepts"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -39,15 +40,26 @@ def test_the_first_line_compares_with_simpler_predictions():
         ("weighted", 3, 1.2, False,
          "3 factors; row + column levels predict as well or better: try intercepts"),
         ("weighted", 0, 1.0, True,
-         "the factors add nothing: predictions are row + column levels"),
+         "no factors were asked for: predictions are row + column levels "
+         "(weighted: noisy rows and columns count less)"),
+        ("even", 0, 1.0, True,
+         "no factors were asked for: predictions are row + column levels"),
         ("constant", 0, 2.0, True,
          "neither factors nor row + column levels add anything: predictions are a constant"),
-        ("even", 0, 2.0, False, "the factors add nothing: predictions are 0, without intercepts"),
+        ("even", 0, 2.0, False,
+         "no factors were asked for: predictions are 0, without intercepts"),
     ],
 )  # fmt: skip
 def test_the_second_line_says_what_factors_add(family, rank, loss, intercepts, words):
     verdict = tuned(family, rank, loss, intercepts=intercepts).verdict()
     assert verdict.splitlines()[1:] == [words]
+
+
+def test_factors_that_were_tried_in_vain():
+    tuning = tuned("even", 0, 1.0)
+    tried = TuningStep("weighted", 3.0, 2, 1.1, 0.1, 0.9)
+    verdict = replace(tuning, steps=(*tuning.steps, tried)).verdict()
+    assert verdict.endswith("the factors add nothing: predictions are row + column levels")
 
 
 def test_losses_of_nothing():
