@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -126,6 +127,10 @@ def test_the_path_of_a_tuning():
     assert ridged.tolist() == [[20.0, 0.7], [14.0, 0.6]]
     # Models without factors share a place beyond the strongest ridge.
     assert constant[0, 0] == even[0, 0] == weighted[0, 0] > 20
+    ticks = dict(
+        zip(ax.get_xticks(), (text.get_text() for text in ax.get_xticklabels()), strict=True)
+    )
+    assert ticks == {5.0: "5", 10.0: "10", 20.0: "20", constant[0, 0]: "∞"}
     assert [constant[0, 1], even[0, 1], weighted[0, 1]] == [1.0, 0.75, 0.7]
     lines = {line.get_label(): line.get_xydata() for line in ax.lines}
     assert lines["chosen"].tolist() == [[7.0, 0.55]]
@@ -134,6 +139,18 @@ def test_the_path_of_a_tuning():
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert names[:5] == ["constant", "even", "weighted", "ridged", "baseline: constant"]
     assert ax.get_ylabel() == "loss on cells set aside / a constant's (no unit)"
+
+
+def test_a_ridge_of_zero_has_a_place():
+    first, *_ = tuned().steps
+    steps = [replace(first, family="noise", reg=reg, rank=1, loss=0.1) for reg in (1e-12, 1.0, 0.0)]
+    found = replace(tuned(), steps=(first, *steps), chosen=3)
+    ax = plot.tuning(found, ax=Figure().subplots())
+    (chosen,) = (line.get_xdata()[0] for line in ax.lines if line.get_label() == "chosen")
+    assert 0 < chosen < 1e-12
+    texts = [text.get_text() for text in ax.get_xticklabels()]
+    assert texts[-2:] == ["0", "∞"]
+    assert len(texts) < 12
 
 
 def test_the_path_of_a_fit_is_that_of_its_tuning():

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["selection", "tuning"]
 
-NO_FACTORS = 2.5  # of the strongest ridge of a path: where models without factors are drawn
-FEW_DECADES = 1e3  # within which ticks at 1, 2 and 5 have room
+BEYOND = 2.5  # of the strongest and weakest ridges: where those of ∞ and 0 are drawn
 BASELINE_DASHES = ((0, (1, 2)), (0, (3, 2)), (0, (8, 3)))
 
 
@@ -108,16 +107,12 @@ def tuning(
         why = 'a fit whose reg was not "auto"' if found is None else found.verdict()
         raise ValueError(f"tuned must have candidates to draw, got {why}")
     ax = drawn_on(ax)
-    from matplotlib.ticker import LogLocator
-
     baselines = {baseline.name: baseline.loss for baseline in found.baselines}
     unit_loss = baselines["constant"] or 1.0  # all losses of constant data are 0
-    finite = [step.reg for step in found.steps if math.isfinite(step.reg)]
-    without = NO_FACTORS * max(finite, default=1.0)
+    places, ticks = _ridge_axis([step.reg for step in found.steps])
 
     def curve(steps: Sequence[TuningStep]) -> tuple[list[float], list[float]]:
-        places = [step.reg if math.isfinite(step.reg) else without for step in steps]
-        return places, [step.loss / unit_loss for step in steps]
+        return [places[step.reg] for step in steps], [step.loss / unit_loss for step in steps]
 
     families = list(dict.fromkeys(step.family for step in found.steps))
     for (family, style), marker in zip(styled(families), MARKERS * len(families), strict=False):
@@ -138,14 +133,14 @@ def tuning(
         *curve([found.best]), ls="none", marker="o", ms=13, mfc="none", mec="black", mew=1.5,
         label="chosen",
     )  # fmt: skip
-    ax.text(
-        without, 1.01, "no factors", transform=ax.get_xaxis_transform(), ha="center", va="bottom"
-    )
+    if math.inf in places:
+        ax.text(
+            places[math.inf], 1.01, "no factors", transform=ax.get_xaxis_transform(),
+            ha="center", va="bottom",
+        )  # fmt: skip
     ax.set_xscale("log")
-    if without < FEW_DECADES * min(finite, default=without):
-        ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        ax.xaxis.set_major_formatter("{x:g}")
-        ax.minorticks_off()
+    ax.set_xticks(list(ticks), list(ticks.values()))
+    ax.minorticks_off()
     ax.set_xlabel(f"ridge λ ({unit})")
     ax.set_ylabel("loss on cells set aside / a constant's (no unit)")
     handles, labels = ax.get_legend_handles_labels()
@@ -155,6 +150,20 @@ def tuning(
         frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5),
     )  # fmt: skip
     return ax
+
+
+def _ridge_axis(ridges: Sequence[float]) -> tuple[dict[float, float], dict[float, str]]:
+    """Return where each ridge lies on a logarithmic axis, also 0 and ∞, and the axis's ticks."""
+    inner = [reg for reg in ridges if 0 < reg < math.inf] or [1.0]
+    low, high = min(inner), max(inner)
+    places = {0.0: low / BEYOND, math.inf: high * BEYOND}
+    places = {reg: places.get(reg, reg) for reg in ridges}
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    digits = (1, 2, 5) if len(decades) <= 3 else (1,)
+    round_numbers = [digit * 10.0**n for n in decades[:: 1 + len(decades) // 8] for digit in digits]
+    ticks = {tick: f"{tick:g}" for tick in round_numbers if low / 1.2 < tick < high * 1.2}
+    ends = {0.0: "0", math.inf: "∞"}
+    return places, ticks | {places[reg]: text for reg, text in ends.items() if reg in places}
 
 
 def _curve(rows: Sequence[Setting]) -> tuple[list[float], list[float]]:
