@@ -305,6 +305,8 @@ def orthonormalised(this: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[An
     exponent = np.frexp(np.abs(this).max())[1]
     with single_threaded_blas():
         Q, R = np.linalg.qr(np.ldexp(this, -exponent))
+        # Of a factor of lower rank Q is completed arbitrarily, rows without observations too.
+        Q[~this.any(axis=1)] = 0
         return Q, np.ldexp(other @ R.T, exponent)
 
 

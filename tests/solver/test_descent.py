@@ -284,3 +284,12 @@ def test_several_fits_pass_it_on_once():
                 warn("spoilt", RoundingWarning)
                 warn("open-ended", ConvergenceWarning)
     assert [str(one.message) for one in seen] == ["spoilt"]
+
+
+def test_orthogonal_factors_leave_rows_without_observations_at_zero():
+    R = np.full((6, 5), np.nan)
+    R[:3, :2] = np.outer([1.0, 2.0, 3.0], [1.0, 0.5])  # of rank one, fitted at rank two
+    with pytest.warns(UserWarning, match="no observations"):
+        fit = fastemf.complete(R, 0.4, 2, reg=0, orthogonalize=True)
+    assert not fit.X[fit.unseen_rows].any()
+    assert not fit.Y[fit.unseen_cols].any()
