@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from fastemf.solver.axis import Axis as Axis
     from fastemf.solver.checkpoint import CheckpointError as CheckpointError
     from fastemf.solver.records import SweepRecord as SweepRecord
+    from fastemf.solver.tuning import Baseline as Baseline
+    from fastemf.solver.tuning import Tuning as Tuning
+    from fastemf.solver.tuning import TuningStep as TuningStep
     from fastemf.support.warn import ConvergenceWarning as ConvergenceWarning
 
 __version__ = "0.1.0"
@@ -70,6 +73,9 @@ _HOME = {
     "SweepRecord": "solver.records",
     "Explanation": "model.explanation",
     "LeaveOneOut": "model.loo",
+    "Tuning": "solver.tuning",
+    "TuningStep": "solver.tuning",
+    "Baseline": "solver.tuning",
     "Ranking": "model.ranking",
     "Similar": "model.similarity",
     "Summary": "model.summary",

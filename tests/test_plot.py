@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 
-from fastemf import complete, complete_levels, plot, select
+from fastemf import Baseline, Tuning, TuningStep, complete, complete_levels, plot, select
 
 pytest.importorskip("matplotlib")
 
@@ -35,6 +36,20 @@ def three_levels():
     return complete_levels(np.outer([1.0, 2, 4], [3.0, 1, 2]) + np.eye(3), (0.1, 0.5, 0.9), 1)
 
 
+def tuned():
+    """Two families whose path began without factors; the second step of the first is the best."""
+    steps = [
+        TuningStep(family, reg, rank, loss, 0.1, 0.5)
+        for family, reg, rank, loss in [
+            ("constant", np.inf, 0, 2.0), ("even", np.inf, 0, 1.5), ("weighted", np.inf, 0, 1.4),
+            ("weighted", 10.0, 1, 1.2), ("weighted", 7.0, 2, 1.1), ("weighted", 4.9, 2, 1.3),
+            ("ridged", 20.0, 1, 1.4), ("ridged", 14.0, 2, 1.2),
+        ]
+    ]  # fmt: skip
+    losses = {"constant": 2.0, "column": 1.6, "row + column": 1.5}
+    return Tuning(tuple(steps), 4, tuple(Baseline(*pair) for pair in losses.items()), 500, 10)
+
+
 PICTURES = {
     "loss": (lambda ax: plot.asymmetric_loss(LEVELS, ax=ax), "unit"),
     "convergence": (lambda ax: plot.convergence(one_level(), unit="ms", ax=ax), "ms squared"),
@@ -57,6 +72,7 @@ PICTURES = {
         lambda ax: plot.against_level({"a": [1, 2]}, [0.01, 0.99], label="x (s)", ax=ax), "x (s)",
     ),
     "levels": (lambda ax: plot.levels(three_levels(), 1, unit="ms", ax=ax), "fitted value (ms)"),
+    "tuning": (lambda ax: plot.tuning(tuned(), unit="ms", ax=ax), "ridge λ (ms)"),
     "phase": (lambda ax: plot.phase_diagram(np.eye(2), [1, 2], [0.1, 0.5], ax=ax), "level ω"),
 }  # fmt: skip
 
@@ -102,6 +118,51 @@ def test_the_bands_are_the_levels_by_the_middle_one():
     corners = ax.collections[0].get_paths()[0].vertices
     at_first = corners[corners[:, 0] == 1][:, 1]
     assert {low[order[0]], high[order[0]]} <= set(at_first.tolist())
+
+
+def test_the_path_of_a_tuning():
+    ax = plot.tuning(tuned(), ax=Figure().subplots())
+    constant, even, weighted, ridged = (bars.lines[0].get_xydata() for bars in ax.containers)
+    assert weighted[1:].tolist() == [[10.0, 0.6], [7.0, 0.55], [4.9, 0.65]]
+    assert ridged.tolist() == [[20.0, 0.7], [14.0, 0.6]]
+    # Models without factors share a place beyond the strongest ridge.
+    assert constant[0, 0] == even[0, 0] == weighted[0, 0] > 20
+    ticks = dict(
+        zip(ax.get_xticks(), (text.get_text() for text in ax.get_xticklabels()), strict=True)
+    )
+    assert ticks == {5.0: "5", 10.0: "10", 20.0: "20", constant[0, 0]: "∞"}
+    assert [constant[0, 1], even[0, 1], weighted[0, 1]] == [1.0, 0.75, 0.7]
+    lines = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert lines["chosen"].tolist() == [[7.0, 0.55]]
+    for name, height in (("constant", 1.0), ("column", 0.8), ("row + column", 0.75)):
+        assert lines[f"baseline: {name}"][:, 1].tolist() == [height, height]
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names[:5] == ["constant", "even", "weighted", "ridged", "baseline: constant"]
+    assert ax.get_ylabel() == "loss on cells set aside / a constant's (no unit)"
+
+
+def test_a_ridge_of_zero_has_a_place():
+    first, *_ = tuned().steps
+    steps = [replace(first, family="noise", reg=reg, rank=1, loss=0.1) for reg in (1e-12, 1.0, 0.0)]
+    found = replace(tuned(), steps=(first, *steps), chosen=3)
+    ax = plot.tuning(found, ax=Figure().subplots())
+    (chosen,) = (line.get_xdata()[0] for line in ax.lines if line.get_label() == "chosen")
+    assert 0 < chosen < 1e-12
+    texts = [text.get_text() for text in ax.get_xticklabels()]
+    assert texts[-2:] == ["0", "∞"]
+    assert len(texts) < 12
+
+
+def test_the_path_of_a_fit_is_that_of_its_tuning():
+    R = np.random.default_rng(0).gamma(1.0, size=(30, 20))
+    fit = complete(R, 0.5, 1, intercepts=True)
+    drawn = [plot.tuning(one, ax=Figure().subplots()).containers for one in (fit, fit.tuning)]
+    for one, other in zip(*drawn, strict=True):
+        np.testing.assert_array_equal(one.lines[0].get_xydata(), other.lines[0].get_xydata())
+
+
+def test_only_the_pictures_are_listed():
+    assert dir(plot) == sorted(plot.__all__)
 
 
 def test_new_axes_where_none_are_given():
@@ -154,5 +215,9 @@ def test_bad_input():
         plot.phase_diagram(np.eye(2), [1.0], [0.1, 0.5], ax=ax)
     with pytest.raises(ValueError, match="omega must lie strictly between 0 and 1"):
         plot.asymmetric_loss([1.5], ax=ax)
+    with pytest.raises(ValueError, match=r"tuned must have candidates .* whose reg was not"):
+        plot.tuning(one_level(), ax=ax)
+    with pytest.raises(ValueError, match=r"tuned must have candidates .* too few observations"):
+        plot.tuning(perfect(), ax=ax)
     with pytest.raises(ValueError, match=r"errors must hold at least one level's, got \{\}"):
         plot.error_boxes({}, ax=ax)

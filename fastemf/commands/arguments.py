@@ -21,7 +21,7 @@ __all__ = [
     "check_free",
     "check_free_table",
     "fit_options",
-    "number_or_auto",
+    "number_or_rule",
     "read_data",
     "rereadable",
     "show_progress",
@@ -100,11 +100,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the options that make a model file: rank, ridge, how to fit, where to write."""
     parser.add_argument(
         "-k", "--rank", type=int, default=5, metavar="K",
-        help="rank: factors of each row and column (default 5)",
+        help="rank: most factors of each row and column (default 5); 0 for intercepts alone",
     )  # fmt: skip
     parser.add_argument(
-        "--reg", type=number_or_auto, default="auto",
-        help="ridge, which keeps the fit from following noise: a number, or auto (default)",
+        "--reg", type=number_or_rule, default="auto",
+        help="ridge, which keeps the fit from following noise: auto (default) tunes it on "
+        "observations set aside, noise follows the size of the residuals in one fit, a number "
+        "sets it",
     )  # fmt: skip
     add_fit(parser)
     add_out(parser, "model file to write (.npz)", required=True)
@@ -149,7 +151,7 @@ def utf8(text: str) -> str:
         raise ValueError(f"labels and names of columns must be UTF-8, got {raw!r}") from None
 
 
-def number_or_auto(text: str) -> float | str:
+def number_or_rule(text: str) -> float | str:
     """Parse a ridge; text that is not a number is left for the library to judge."""
     try:
         return float(text)

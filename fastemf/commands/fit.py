@@ -24,7 +24,8 @@ def add(commands: Any) -> None:
         "fit",
         help="fit one level to a file of observations, write a model",
         description="Fit a low-rank model of one expectile level to the observations in a file, "
-        "write it to another, and say what came of it. Ask it with fastemf predict and rank.",
+        "write it to another, and say what came of it and what its predictions are worth. Ask it "
+        "with fastemf predict and rank.",
     )
     add_data(parser, stores=True)
     level = parser.add_mutually_exclusive_group()

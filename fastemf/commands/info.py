@@ -7,6 +7,7 @@ from typing import Any
 
 from fastemf.commands.arguments import add_json
 from fastemf.commands.output import as_json
+from fastemf.commands.worth import describe_tuning, render_tuning
 
 __all__ = ["add", "describe", "print_facts", "render", "run"]
 
@@ -28,13 +29,15 @@ def run(args: argparse.Namespace) -> None:
     """Print what the file says."""
     from fastemf import load
 
-    print_facts(args.model, load(args.model), to_json=args.json)
+    print_facts(args.model, load(args.model), to_json=args.json, lists_steps=True)
 
 
-def print_facts(path: str, model: Any, *, to_json: bool, **found: Any) -> None:
+def print_facts(
+    path: str, model: Any, *, to_json: bool, lists_steps: bool = False, **found: Any
+) -> None:
     """Print what the model in a file is, and what else was found about it."""
     facts = {"model": path, **describe(model), **found}
-    print(as_json(facts) if to_json else render(facts))
+    print(as_json(facts) if to_json else render(facts, lists_steps=lists_steps))
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -59,6 +62,8 @@ def describe(model: Any) -> dict[str, Any]:
                 "converged": fit.converged,
                 "sweeps": fit.n_iter,
                 "objective": _objective(fit.history),
+                "shift": fit.shift,
+                "tuning": describe_tuning(fit.tuning),
             }
             for fit in fits
         ],
@@ -81,8 +86,8 @@ def _labels(labels: Any) -> dict[str, Any] | None:
     return {"name": labels.name, "first": shown}
 
 
-def render(facts: dict[str, Any]) -> str:
-    """Return the facts as lines for a person."""
+def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
+    """Return the facts as lines for a person, with what was compared if that is asked for."""
     m, n = facts["shape"]
     lines = [
         ("model", facts["model"]),
@@ -99,8 +104,9 @@ def render(facts: dict[str, Any]) -> str:
         if facts[f"unseen_{side}"]:
             text += f" ({facts[f'unseen_{side}']:,} without observations)"
         lines.append((side, text))
-    terms = "mu + row + column intercepts + X Yᵀ" if facts["intercepts"] else "X Yᵀ"
-    lines.append(("predicts", f"{terms}, in the data's unit"))
+    terms = ["mu + row + column intercepts"] if facts["intercepts"] else []
+    terms += ["X Yᵀ"] if facts["rank"] else []
+    lines.append(("predicts", f"{' + '.join(terms)}, in the data's unit"))
     for level in facts["levels"]:
         omega = level["omega"]
         lines.append(
@@ -110,11 +116,16 @@ def render(facts: dict[str, Any]) -> str:
             )
         )
         if facts["intercepts"]:
-            lines.append(("", f"mu = {level['mu']:.4g}"))
+            shift = f", and {level['shift']:+.4g} to keep the level" if level["shift"] else ""
+            lines.append(("", f"mu = {level['mu']:.4g}{shift}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
         end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
+        if level["tuning"] is not None:
+            worth = render_tuning(level["tuning"], lists_steps=lists_steps)
+            worth = worth if lists_steps or len(facts["levels"]) == 1 else worth[:1]
+            lines += [("", line) for line in worth]
     if "coverage" in facts:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
         added = f", with {facts['shift']:.4g} added to mu" if facts["shift"] else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import number_or_auto, show_progress
+from fastemf.commands.arguments import number_or_rule, show_progress
 
 __all__ = ["add", "run"]
 
@@ -63,7 +63,7 @@ def _add_experiment(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "sensing":
         return
     parser.add_argument(
-        "--reg", type=number_or_auto,
+        "--reg", type=number_or_rule,
         help='ridge: a number, "noise" (default; 0 with --literal) or "auto"',
     )  # fmt: skip
     parser.add_argument("--intercepts", action="store_true", help="with row and column intercepts")

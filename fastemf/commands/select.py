@@ -13,7 +13,7 @@ from fastemf.commands.arguments import (
     add_out,
     check_free,
     fit_options,
-    number_or_auto,
+    number_or_rule,
     read_data,
 )
 from fastemf.commands.output import as_json
@@ -38,8 +38,8 @@ def add(commands: Any) -> None:
         help="ranks to compare, after the data or before another option (default 0 1 2 5 10)",
     )  # fmt: skip
     parser.add_argument(
-        "--regs", type=number_or_auto, nargs="+", metavar="REG",
-        help="ridges to compare: auto or numbers (default auto, tuned in every fit)",
+        "--regs", type=number_or_rule, nargs="+", metavar="REG",
+        help="ridges to compare: auto, noise or numbers (default auto, tuned in every fit)",
     )  # fmt: skip
     parser.add_argument(
         "--folds", type=int, default=5, metavar="N",

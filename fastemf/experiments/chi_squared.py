@@ -10,6 +10,7 @@ from scipy.stats import chi2
 
 from fastemf import plot
 from fastemf.experiments.report import Report, panels
+from fastemf.plot.axes import STYLES
 from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def _density(ax: Axes) -> None:
     ax.plot(v, density, color="0.3", lw=1.5)
     ax.fill_between(v, density, color="0.92")
     ax.spines[["top", "right"]].set_visible(False)
-    for omega, (colour, dashes) in zip(OMEGAS, plot.STYLES[::2], strict=True):
+    for omega, (colour, dashes) in zip(OMEGAS, STYLES[::2], strict=True):
         at = chi_squared_expectile(omega)
         ax.axvline(at, color=colour, ls=dashes, lw=2, label=f"ω = {omega:g}: at {at:.3f}")
     ax.legend(frameon=False, title="expectile", loc="upper right", handlelength=1.5)

@@ -188,6 +188,9 @@ class Factorization:
             f"reg={self.reg:.3g}, {self.X.dtype}, {end}>"
         )
 
+    def __str__(self) -> str:
+        return repr(self) if self.tuning is None else f"{self!r}\n{self.tuning.verdict()}"
+
     # --- predictions -----------------------------------------------------------------------
 
     def predict(

@@ -8,17 +8,23 @@ from dataclasses import dataclass
 __all__ = ["Baseline", "Tuning", "TuningStep"]
 
 NOTHING_ADDED = 0.995  # of row + column levels' loss: above that the factors add nothing
+MEANING = {  # of a family, in words
+    "even": "all observations count alike",
+    "weighted": "noisy rows and columns count less",
+    "ridged": "noisy rows and columns are shrunk more",
+    "noise": "the ridge follows the residuals",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class TuningStep:
-    """One candidate of a tuned fit, judged on the cells set aside.
+    """One candidate of a tuned fit, judged on the cells set aside (see `Tuning`).
 
     Attributes
     ----------
     family : str
         How observations and ridge are weighted: ``"constant"``, ``"even"``, ``"weighted"``,
-        ``"ridged"`` (see `Tuning`), or ``"noise"`` for the ridge of ``reg="noise"``.
+        ``"ridged"``, or ``"noise"`` for the ridge of ``reg="noise"``.
     reg : float
         The ridge λ; infinite for a model without factors.
     rank : int
@@ -87,42 +93,70 @@ class Tuning:
         """The candidate that was chosen."""
         return self.steps[self.chosen] if self.steps else None
 
+    @property
+    def has_intercepts(self) -> bool:
+        """Whether the candidates have intercepts: a constant alone is tried only then."""
+        return any(step.family == "constant" for step in self.steps)
+
     def verdict(self) -> str:
         """Say in two lines what the fit's predictions of cells set aside are worth.
+
+        The first compares their loss with that of simpler predictions, and has the level at
+        which they lie; the second says in words what the factors add. Where nothing was tuned,
+        one line says why.
 
         Examples
         --------
         >>> import fastemf
         >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
         >>> fit = fastemf.complete(R, 0.5, 2, intercepts=True)
-        >>> print(fit.tuning.verdict().splitlines()[0][:13])
-        held-out loss
+        >>> print(fit.tuning.verdict())
+        held-out loss 1.00 of a constant's, 1.00 of row + column levels; effective level 0.50
+        neither factors nor row + column levels add anything: predictions are a constant
         """
-        best = self.best
-        if best is None:
-            return self.note
-        losses = {baseline.name: baseline.loss for baseline in self.baselines}
-        against = ", ".join(
-            f"{_ratio(best.loss, losses[name])} of {what}"
-            for name, what in (
-                ("constant", "a constant's"),
-                ("column", "column levels'"),
-                ("row + column", "row + column levels'"),
-            )
-            if name in losses
+        if self.best is None:
+            return f"not tuned, the ridge follows the size of the residuals: {self.note}"
+        return f"{self._compared(self.best)}\n{self._in_words(self.best)}"
+
+    def _compared(self, best: TuningStep) -> str:
+        constant = self._loss_of("constant")
+        if not constant > 0:
+            return "a constant predicts all observations set aside"
+        level = best.effective_omega
+        return (
+            f"held-out loss {_ratio(best.loss, constant)} of a constant's, "
+            f"{_ratio(best.loss, self._loss_of('row + column'))} of row + column levels"
+            + ("" if math.isnan(level) else f"; effective level {level:.2f}")
         )
-        first = f"held-out loss {against}; effective level {best.effective_omega:.2f}"
-        simple = losses.get("row + column", math.nan)
-        if best.rank == 0:
-            second = "the factors add nothing: predictions are " + (
-                "a constant" if best.family == "constant" else "row and column levels"
+
+    def _in_words(self, best: TuningStep) -> str:
+        if best.family == "constant":
+            return (
+                "neither factors nor row + column levels add anything: predictions are a constant"
             )
-        elif best.loss > NOTHING_ADDED * simple:
-            second = "the factors add next to nothing to row and column levels"
-        else:
-            second = f"{best.rank} factors, judged by {self.cells:,} observations set aside"
-        return f"{first}\n{second}"
+        meaning = f" ({best.family}: {MEANING[best.family]})"
+        if best.rank == 0:
+            what = "row + column levels" if self.has_intercepts else "0, without intercepts"
+            tried = any(math.isfinite(step.reg) for step in self.steps)
+            why = "the factors add nothing" if tried else "no factors were asked for"
+            return f"{why}: predictions are {what}" + ("" if best.family == "even" else meaning)
+        factors = "1 factor" if best.rank == 1 else f"{best.rank} factors"
+        simple = self._loss_of("row + column")
+        if best.loss <= NOTHING_ADDED * simple:
+            added = f"{100 * (1 - best.loss / simple):.0f} % off the loss of row + column levels"
+            takes = "takes" if best.rank == 1 else "take"
+            return f"{factors} {takes} {added}{meaning}"
+        if self.has_intercepts:
+            return f"{factors}, next to nothing more than row + column levels"
+        return f"{factors}; row + column levels predict as well or better: try intercepts"
+
+    def _loss_of(self, name: str) -> float:
+        return next((one.loss for one in self.baselines if one.name == name), math.nan)
 
 
 def _ratio(loss: float, of: float) -> str:
-    return f"{loss / of:.2f}" if of > 0 else "none"
+    """Write a loss as a share of another, which may be 0 where the first is as good as 0."""
+    if not of > 0:
+        return "none"
+    share = loss / of
+    return f"{share:.2f}" if share >= 0.005 else f"{share:.0e}"

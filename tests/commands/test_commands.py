@@ -572,6 +572,74 @@ def test_json_has_the_facts_of_the_text(log, quiet):
     assert json.loads(quiet("fit", log, *SMALL, "-o", "model.npz", "--force", "--json")) == facts
 
 
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory):
+    """A folder with models of a log that is long enough to tune by, of one level and of two."""
+    folder = tmp_path_factory.mktemp("tuned")
+    log, model, levels = (str(folder / name) for name in ("log.csv", "model.npz", "levels.npz"))
+    rng = np.random.default_rng(0)
+    i, j = (index.ravel() for index in np.indices((30, 16)))
+    ms = rng.gamma(2, 20, 30)[i] * rng.gamma(2, 1, 16)[j] * rng.lognormal(0, 0.5, i.size)
+    table_files.write_table(log, {"client": i, "service": j, "ms": ms})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main(["fit", log, "-k", "2", "-o", model]) == 0
+        assert main(["levels", log, "-k", "2", "--omegas", "0.1", "0.9", "-o", levels]) == 0
+    return folder
+
+
+def test_a_tuned_fit_is_that_of_python_and_prints_its_verdict(tuned, quiet):
+    log = str(tuned / "log.csv")
+    out = quiet("fit", log, "-k", "2", "-o", "model.npz")
+    fit = by_api(log, max_iter=100)
+    same_fit("model.npz", fit)
+    assert fastemf.load("model.npz").constant == fit.constant
+    assert [line.strip() for line in out.splitlines()[-2:]] == fit.tuning.verdict().splitlines()
+
+
+def test_info_lists_what_was_compared(tuned, quiet):
+    model = str(tuned / "model.npz")
+    tuning = fastemf.load(model).tuning
+    facts = json.loads(quiet("info", model, "--json"))
+    told = facts["levels"][0]["tuning"]
+    assert told["verdict"] == tuning.verdict().splitlines()
+    assert [step["loss"] for step in told["steps"]] == [step.loss for step in tuning.steps]
+    assert [step["reg"] is None for step in told["steps"]] == [not s.rank for s in tuning.steps]
+    assert told["chosen"] == tuning.chosen
+    assert told["baselines"] == {one.name: one.loss for one in tuning.baselines}
+    assert (told["observations"], told["folds"]) == (tuning.cells, tuning.folds)
+    text = quiet("info", model)
+    assert text == render(facts, lists_steps=True) + "\n"
+    table = text[text.index("family") :].splitlines()[1:]
+    chosen = next(place for place, line in enumerate(table) if line.strip().startswith("* "))
+    assert chosen == tuning.chosen
+    assert f"{tuning.best.reg:.4g}" in table[chosen]
+    assert f"row + column {tuning.baselines[2].loss:.4g}" in table[-1]
+
+
+def test_levels_tell_their_worth_in_a_line_each(tuned, quiet):
+    path = str(tuned / "log.csv")
+    out = quiet("levels", path, "-k", "2", "--omegas", "0.1", "0.9", "-o", "levels.npz")
+    told = [line.strip() for line in out.splitlines() if "held-out loss" in line]
+    fits = fastemf.load("levels.npz").fits
+    assert told == [fit.tuning.verdict().splitlines()[0] for fit in fits]
+    assert "factors take" not in out
+
+
+def test_the_ridge_is_a_rule_or_a_number(tuned, log, quiet):
+    path = str(tuned / "log.csv")
+    out = quiet("fit", path, "-k", "2", "--reg", "noise", "-o", "noise.npz")
+    same_fit("noise.npz", by_api(path, reg="noise", max_iter=100))
+    assert "held-out loss" not in out
+    facts = json.loads(quiet("info", "noise.npz", "--json"))
+    assert facts["levels"][0]["tuning"] is None
+    # The short log is not tuned; it says so, and why.
+    out = quiet("fit", log, *SMALL, "--reg", "auto", "-o", "auto.npz")
+    same_fit("auto.npz", by_api(reg="noise"))
+    assert "not tuned" in out
+    assert "too few observations to tune by (150, of at least 400)" in quiet("info", "auto.npz")
+
+
 def test_info_shows_no_more_labels_than_there_are(quiet):
     fitted_with([7, 8, 9], quiet)
     out = quiet("info", "model.npz")
@@ -678,7 +746,7 @@ def test_bad_models(model, refused):
             ("text.npz", "text.npz is not a valid fastemf model: truncated, damaged, or another"),
             ("foreign.npz", "foreign.npz is not a valid fastemf model"),
             ("half.npz", "half.npz is not a valid fastemf model"),
-            ("newer.npz", "format version 99, while this fastemf reads 1 to 2; upgrade fastemf"),
+            ("newer.npz", "format version 99, while this fastemf reads 1 to 3; upgrade fastemf"),
             ("none.npz", "none.npz: No such file or directory"),
             (".", ".: Is a directory"),
         ]:
@@ -956,7 +1024,7 @@ def test_a_fit_without_streams(log, closed):
     code, _, _ = in_a_shell(f"$F fit {log} -k 2 --max-iter 6 -o model.npz {closed}")
     assert code == 0
     same_fit("model.npz", by_api())
-    code, out, _ = in_a_shell(f"$F fit {log} -k 0 -o other.npz {closed}")
+    code, out, _ = in_a_shell(f"$F fit {log} -k -1 -o other.npz {closed}")
     assert (code, out) == (2, b"")
     assert not Path("other.npz").exists()
 
