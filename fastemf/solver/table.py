@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.level_sums import CURVATURE, SLOPE, WITH, WITHOUT
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.level_sums import FOLDS, Factors, LeftOver, fold_part
+from fastemf.solver.level_sums import FOLDS, LeftOver, fold_part
 from fastemf.solver.level_table import AxisLevels, LevelTable, places
 from fastemf.solver.records import Ridge
 from fastemf.solver.sampling import CellSample, Marks
 from fastemf.solver.settings import Settings
-from fastemf.solver.trial import swept
+from fastemf.solver.trial import Factors, swept
 from fastemf.solver.weighting import Pair
 
 __all__ = ["fitted_table"]
