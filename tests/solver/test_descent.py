@@ -204,6 +204,7 @@ class Rising:
     """An engine whose first sweeps lower F and whose later ones raise it by a share."""
 
     omega, mass, size, eps = 0.5, 1.0, 1.0, SINGLE
+    shape, dtype, has_intercepts = (2, 3), np.dtype(np.float32), False
 
     def __init__(self, rise, falls=2):
         self.rounding = 16 * SINGLE
