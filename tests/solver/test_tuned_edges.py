@@ -78,7 +78,7 @@ def test_rows_and_columns_of_one_observation(shape, intercepts):
 @both
 def test_a_column_of_a_single_cell(intercepts):
     first = ROWS[COLS == 3][0]
-    kept = (COLS != 3) | (ROWS == first)
+    kept = (COLS != 3) | (first == ROWS)
     data = ROWS[kept], COLS[kept], VALUES[kept]
     finite(fastemf.complete(data, 0.3, 2, shape=R.shape, intercepts=intercepts, n_jobs=1))
 
