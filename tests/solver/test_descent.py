@@ -289,3 +289,21 @@ def test_several_fits_pass_it_on_once():
                 warn("spoilt", RoundingWarning)
                 warn("open-ended", ConvergenceWarning)
     assert [str(one.message) for one in seen] == ["spoilt"]
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("init", ["random", "pair"])
+def test_what_is_never_observed_is_zero_even_where_no_sweep_is_an_advance(init, monkeypatch):
+    R = np.outer(np.arange(1.0, 6.0), np.arange(1.0, 5.0))
+    R[2], R[:, 1] = np.nan, np.nan
+    start = (np.ones((5, 1)), np.ones((4, 1))) if init == "pair" else init
+    monkeypatch.setattr(
+        "fastemf.completion.alternate",
+        lambda engine, start, *rest: alternate(engine, start, *rest)._replace(
+            **dict(zip("XY", start(), strict=True))
+        ),
+    )
+    fit = fastemf.complete(R, 0.3, 1, reg=0, init=start)
+    assert not fit.X[2].any()
+    assert not fit.Y[1].any()
+    assert fit.X[0].any()
