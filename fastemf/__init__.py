@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.inputs.labels import Labels as Labels
     from fastemf.levels import complete_levels as complete_levels
+    from fastemf.model.explanation import Explanation as Explanation
     from fastemf.model.factorization import Factorization as Factorization
     from fastemf.model.file import ModelFileError as ModelFileError
     from fastemf.model.levels import Levels as Levels
     from fastemf.model.loading import load as load
+    from fastemf.model.loo import LeaveOneOut as LeaveOneOut
     from fastemf.model.ranking import Ranking as Ranking
     from fastemf.model.similarity import Similar as Similar
     from fastemf.model.summary import Summary as Summary
@@ -69,6 +71,8 @@ _HOME = {
     "ModelFileError": "model.file",
     "CheckpointError": "solver.checkpoint",
     "SweepRecord": "solver.records",
+    "Explanation": "model.explanation",
+    "LeaveOneOut": "model.loo",
     "Tuning": "solver.tuning",
     "TuningStep": "solver.tuning",
     "Baseline": "solver.tuning",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.fitting import alternate
 from fastemf.solver.holding import Holding
+from fastemf.solver.level_table import AxisLevels
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.path import Tuned, tune
@@ -24,6 +25,7 @@ from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import EarlierModel, can_start_from, starting_factors, widened
+from fastemf.solver.table import fitted_table
 from fastemf.solver.trial import shift_of
 from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
@@ -119,7 +121,9 @@ def complete(
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and
-        columns then start afresh. Where both have labels, rows and columns go by them.
+        columns then start afresh. Where both have labels, rows and columns go by them. With
+        ``reg="auto"`` it is where the fit of all cells starts, not those before; but those try
+        only ridges within two steps of the earlier one's, relative to the noise.
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter
@@ -147,8 +151,8 @@ def complete(
         With `validation`, stop after this many sweeps without a lower validation loss; the
         default is 10.
     random_state
-        Seed or numpy Generator for the held-out share and the start. The same seed gives
-        bitwise identical results, for any n_jobs.
+        Seed or numpy Generator for the held-out share, the cells that ``reg="auto"`` sets
+        aside and the start. The same seed gives bitwise identical results, for any n_jobs.
     n_jobs
         Threads; -1 for all. On a cluster: of each worker, at most those Dask gave it.
     client
@@ -264,11 +268,15 @@ def fit(
         )
     plan = _planned(data, engine, judge, settings, rng, holding or Holding())
     end = alternate(plan.engine, plan.start, plan.schedule, settings, lambda: data.digests, judge)
-    shift, noise = plan.remains(end)
+    shift, noise, levels = plan.remains(end, settings)
     unseen = [np.flatnonzero(side.mass == 0) for side in (observations.by_row, observations.by_col)]
     labels = (observations.row_labels, observations.col_labels)
     rows, cols = (
-        replace(Axis.split(factor, k, labels[axis], unseen[axis]), noise=noise[axis])
+        replace(
+            Axis.split(factor, k, labels[axis], unseen[axis]),
+            noise=noise[axis],
+            levels=levels[axis],
+        )
         for axis, factor in enumerate((end.X, end.Y))
     )
     return Factorization(
@@ -288,6 +296,17 @@ def fit(
     )
 
 
+NOTHING = (None, None)
+
+
+class _Remains(NamedTuple):
+    """What a tuned fit adds to its factors: a shift, noise scales, levels and their table."""
+
+    shift: float = 0.0
+    noise: tuple[AxisNoise | None, AxisNoise | None] = NOTHING
+    levels: tuple[AxisLevels | None, AxisLevels | None] = NOTHING
+
+
 @dataclass(frozen=True, eq=False)
 class _Plan:
     """How to fit all cells, and what was learned on the way to it."""
@@ -303,19 +322,21 @@ class _Plan:
         """How observations and ridge are weighted."""
         return "even" if self.tuned is None else noise_family(self.tuned.family)
 
-    def remains(self, end: Outcome) -> tuple[float, tuple[AxisNoise | None, AxisNoise | None]]:
-        """Find the shift of a tuned fit, and what is to be kept of its noise scales."""
+    def remains(self, end: Outcome, settings: Settings) -> _Remains:
+        """Find the shift of a tuned fit, its table, and what is to be kept of its noise scales."""
         if self.tuned is None:
-            return 0.0, (None, None)
-        engine, factors = self.engine, (end.X, end.Y)
+            return _Remains()
+        engine, factors, tuned = self.engine, (end.X, end.Y), self.tuned
         leverages = engine.leverages(*factors, end.ridge)
-        shift = 0.0
+        shift, levels, noise = 0.0, None, None
         if engine.has_intercepts:
-            start = self.tuned.shift
-            shift = shift_of(engine, factors, leverages, start) + self.tuned.correction
-        if self.family == "even":
-            return shift, (None, None)
-        return shift, kept_noise(engine, factors, leverages, self.tuned.variances)
+            shift = shift_of(engine, factors, leverages, tuned.shift) + tuned.correction
+            levels = fitted_table(
+                engine, factors, leverages, shift, tuned.marks, tuned.intercept_ridge, settings
+            )
+        if self.family != "even":
+            noise = kept_noise(engine, factors, leverages, tuned.variances)
+        return _Remains(shift, noise or NOTHING, levels or NOTHING)
 
 
 def _planned(
@@ -347,18 +368,23 @@ def _planned(
     )
     if isinstance(found, Tuning):
         return _Plan(engine, following, start, tuning=found)
-    if found.family == "noise":
-        return _Plan(engine, following, start, found, found.tuning)
+    rank, follows = engine.n_factors(found.factors[0]), found.family == "noise"
+
+    def start_found() -> tuple[NDArray[Any], NDArray[Any]]:
+        if isinstance(init, Factorization):
+            given = start()  # also refuses what is not of these data
+            if can_start_from(init.axes, init.scale, rank):
+                return given
+        return widened(found.factors, rank, settings.k)
+
+    if isinstance(init, Factorization) or (init == "spectral" and not follows):
+        first = start_found
+    else:
+        first = start
+    if follows:
+        return _Plan(engine, following, first, found, found.tuning)
     chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
-    rank = engine.n_factors(found.factors[0])
-    if init == "spectral" or (
-        isinstance(init, Factorization) and not can_start_from(init.axes, init.scale, rank)
-    ):
-        return _Plan(
-            chosen, FixedRidge(found.ridge), lambda: widened(found.factors, rank, settings.k),
-            found, found.tuning,
-        )  # fmt: skip
-    return _Plan(chosen, FixedRidge(found.ridge), start, found, found.tuning)
+    return _Plan(chosen, FixedRidge(found.ridge), first, found, found.tuning)
 
 
 def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:

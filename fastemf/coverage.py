@@ -44,11 +44,11 @@ class Calibration:
     ----------
     fit : Factorization
         The fit whose share was measured, made from the observations not held out. A fit of all
-        of them at the same level is another one, and its share is not known.
+        of them at the same level is another one, and its share is not known. What its ``tuning``
+        says is about the first level tried.
     shift : float
-        What was added to the fit's ``mu``, in the data's unit, and so to all it predicts: 0
-        where the level alone leaves the wanted share below. Rows that are folded in are solved
-        anew at that level, with an intercept of their own that takes the shift back.
+        What was added to the fit's own ``shift``, in the data's unit, and so to all it predicts:
+        0 where the level alone leaves the wanted share below. Rows folded in later have it too.
     wanted : float
         The share asked for.
     coverage : float
@@ -112,7 +112,10 @@ def level_for_coverage(
     and on how well the model predicts. So some cells are held out, the others are fitted at one
     level after the other, each from the nearest fit so far, and the level is moved (by
     secants of the shares on logit scales, kept within a bracket) until the share of held-out
-    values at or below the fit is within half a standard error of the wanted one.
+    values at or below the fit is within half a standard error of the wanted one. With
+    ``reg="auto"`` the first of these levels is tuned, on cells that are not held out, and the
+    others hold what it found: how noisy rows and columns count, and the ridges relative to the
+    noise at each level.
 
     Few observations per row or column cannot tell how far up a tail goes: even an extreme level
     then leaves too many new values above. Where none from 0.001 to 0.999 will do, each fit tried,
@@ -133,12 +136,14 @@ def level_for_coverage(
         The wanted share of values at or below the fit, in (0, 1). At least 20 held-out cells
         must be expected on the rarer side.
     k
-        Rank.
+        Rank; 0 as in `complete`.
     held_out
         Share of the cells to hold out, in (0, 1). Repeated observations of a cell stay together.
     rows, cols, values, weights, shape
         As in `complete`. Weights also count in the share.
-    reg, reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, n_jobs, progress
+    reg
+        Ridge, as in `complete`; ``"auto"`` tunes one level for all.
+    reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, n_jobs, progress
         As in `complete`, at each level.
     init, anneal
         As in `complete`, for the level that is fitted first.

@@ -6,6 +6,7 @@ values of (row, column) pairs, so that cross-validation splits observations, not
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -86,11 +87,14 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     omega
         Expectile level in (0, 1).
     k
-        Rank, from 1 to min(rows, columns).
+        Rank, from 1 to min(rows, columns); or 0 with `intercepts`.
     intercepts
         Add ``mu + a_i + c_j``. False, as in `fastemf.complete`: the paper's model. With True
         the rows' intercepts a are the last column of what `transform` returns.
-    reg, reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
+    reg
+        Ridge: ``"auto"`` is tuned in `fit`, on cells that are set aside and fitted again, where
+        there are 400 observations or more; ``"noise"`` follows the residuals; or a number.
+    reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
         As in `fastemf.complete`.
 
     Attributes
@@ -220,11 +224,16 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
     omega
         Expectile level in (0, 1).
     k
-        Rank, from 1 to the lesser number of distinct rows or columns fitted.
+        Rank, from 1 to the lesser number of distinct rows or columns fitted; or 0, which leaves
+        intercepts alone.
     intercepts
         Add ``mu + a_i + c_j``. True here, as this class is for predicting, also pairs whose
         row or column is new; `fastemf.complete` has False, the paper's model.
-    reg, reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
+    reg
+        Ridge: ``"auto"`` is tuned in `fit`, on cells that are set aside and fitted again, where
+        there are 400 observations or more, so that there is no need to search for one;
+        ``"noise"`` follows the residuals; or a number.
+    reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
         As in `fastemf.complete`. Rows and columns are numbered in the order of first appearance.
 
     Attributes
@@ -304,8 +313,8 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         """Predict the expectiles of the pairs `X`, in the unit of `y`.
 
         A row that was never fitted adds nothing to what is known of the column, so the value is
-        mu plus the column's intercept, and likewise for a column. Without intercepts such pairs
-        get 0.
+        mu, plus a tuned fit's shift, plus the column's intercept, and likewise for a column.
+        Without intercepts such pairs get 0.
 
         Examples
         --------
@@ -383,10 +392,13 @@ def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = No
 
 
 def _with_nobody(axis: Axis) -> Axis:
-    """Add an item, the last, of which nothing is known: its factor and intercept are zero."""
+    """Add an item, the last, of which nothing is known: factor, intercept and level are zero."""
 
     def more(array: NDArray[Any]) -> NDArray[Any]:
         return np.concatenate([array, np.zeros_like(array[:1])])
 
     intercepts = None if axis.intercepts is None else more(axis.intercepts)
-    return Axis(more(axis.factor), intercepts)
+    levels = axis.levels
+    if levels is not None:
+        levels = replace(levels, values=more(levels.values))
+    return Axis(more(axis.factor), intercepts, levels=levels)

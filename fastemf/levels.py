@@ -61,9 +61,10 @@ def complete_levels(
     The level farthest from the data's tail (the lowest, where the tail is to the right) is
     fitted as by `complete`: it converges soonest. The others follow in their order, each from its
     neighbour's fit, to the same tolerance. That takes fewer sweeps than starting each anew; the
-    objective ends about as low, but the fits are not bitwise identical. A cell's predictions are
-    then sorted across the levels, which is never worse than leaving them as they are: see
-    `Levels`.
+    objective ends about as low, but the fits are not bitwise identical. Tuned levels set the same
+    cells aside, and each tries only ridges near its neighbour's, relative to the noise. A cell's
+    predictions are then sorted across the levels, which is never worse than leaving them as they
+    are: see `Levels`.
 
     Parameters
     ----------
@@ -73,11 +74,12 @@ def complete_levels(
         Two or more different levels in (0, 1), in any order. A level is not a quantile:
         for "95 % of the values below", see `level_for_coverage`.
     k
-        Rank of each level's fit.
+        Rank of each level's fit; 0 as in `complete`.
     rows, cols, values, weights, shape, client
         As in `complete`.
     reg
-        Ridge, as in `complete`. With ``"auto"`` that of each level follows its own residuals.
+        Ridge, as in `complete`: ``"auto"`` tunes each level, and with ``"noise"`` the ridge of
+        each follows its own residuals.
     reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, random_state, n_jobs
         As in `complete`, at each level.
     init, anneal

@@ -262,11 +262,12 @@ def test_other_starts(init):
 def test_warm_start_stays_and_grows():
     R = fastemf.datasets.make_skewed(40, 30, rank=2, density=0.6, random_state=2).R
     for intercepts in (False, True):
-        small = fastemf.complete(R[:30, :25], 0.2, 2, intercepts=intercepts)
-        again = fastemf.complete(R[:30, :25], 0.2, 2, intercepts=intercepts, init=small)
+        settings = {"intercepts": intercepts, "reg": "noise"}
+        small = fastemf.complete(R[:30, :25], 0.2, 2, **settings)
+        again = fastemf.complete(R[:30, :25], 0.2, 2, init=small, **settings)
         assert again.n_iter <= 5
-        grown = fastemf.complete(R, 0.2, 2, intercepts=intercepts, init=small)
-        fresh = fastemf.complete(R, 0.2, 2, intercepts=intercepts)
+        grown = fastemf.complete(R, 0.2, 2, init=small, **settings)
+        fresh = fastemf.complete(R, 0.2, 2, **settings)
         assert grown.shape == (40, 30)
         assert grown.history[-1].objective == pytest.approx(fresh.history[-1].objective, rel=0.03)
 

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import fastemf
-from fastemf import Calibration, ConvergenceWarning, complete, level_for_coverage
+from fastemf import (
+    Calibration,
+    ConvergenceWarning,
+    complete,
+    completion,
+    coverage,
+    level_for_coverage,
+)
 from fastemf.coverage import _Judge, _quantile, _Search
 from fastemf.datasets import load_wsdream, make_skewed, split
 from fastemf.observations.hold_out import held_out, hold_out
 from fastemf.observations.memory import observe
+from fastemf.solver.holding import Holding
+from fastemf.solver.opening import Data
+from fastemf.solver.settings import Settings
 
 DATA = make_skewed(40, 30, rank=1, density=0.7, random_state=0)
 R = DATA.R.tocoo()
@@ -55,8 +66,9 @@ def test_the_share_by_hand(intercepts):
 
 
 @pytest.mark.compiled
-def test_the_fit_is_one_of_the_cells_that_were_not_held_out(half):
+def test_the_fit_is_one_of_the_cells_that_were_not_held_out():
     # A minimum on those: the objective there does not fall any more.
+    half = calibrated(0.5, reg="noise")
     observed = observe(R)
     out = held_out(observed, 0.2, np.random.default_rng(0), "held_out")
     again = complete(
@@ -129,6 +141,64 @@ def test_any_number_of_threads_gives_the_same_bits():
 def test_float32_stays():
     found = level_for_coverage(R.astype(np.float32), 0.5, 1, intercepts=True, tol=1e-4)
     assert found.fit.predict(3, [4, 5]).dtype == np.float32
+
+
+# --- tuned fits ----------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_one_level_is_tuned_and_the_others_hold_what_it_found(monkeypatch, intercepts):
+    fits, calls = [], []
+
+    def counted(*args):
+        calls.append(args)
+        return tune(*args)
+
+    def kept(*args):
+        fits.append(fit_near(*args))
+        return fits[-1]
+
+    tune, fit_near = completion.tune, coverage.fit_near
+    monkeypatch.setattr(completion, "tune", counted)
+    monkeypatch.setattr(coverage, "fit_near", kept)
+    found = calibrated(0.35, intercepts=intercepts, held_out=0.3)
+    assert len(found.tried) == len(fits) > 1  # or it proves nothing
+    assert len(calls) == 1
+    first = fits[0]
+    for fit in fits:
+        assert fit.tuning is first.tuning
+        assert fit.family == first.family
+        for axis, other in zip(fit.axes, first.axes, strict=True):
+            assert (axis.noise is None) == (other.noise is None)
+            if axis.noise is not None:
+                np.testing.assert_array_equal(axis.noise.variances, other.noise.variances)
+        levels = [one.omega * (1 - one.omega) for one in (fit, first)]
+        assert fit.intercept_reg * levels[1] == pytest.approx(first.intercept_reg * levels[0])
+
+
+@pytest.mark.compiled
+def test_a_held_ridge_follows_the_norm_of_the_noise():
+    # Data and level mirrored have the same norm; near levels have nearly the same multiple.
+    observed = observe(R)
+    for omega in (0.3, 0.31):
+        settings = Settings(omega=0.3, k=1, intercepts=True, n_jobs=1)
+        data, holding = Data(observed), Holding()
+        first = completion.fit(data, settings, settings.generator(), holding)
+        moved = replace(settings, omega=omega)
+        again = completion.fit(data, moved, moved.generator(), holding)
+        assert again.reg == pytest.approx(first.reg, rel=1e-12 if omega == 0.3 else 0.05)
+        assert again.shift == pytest.approx(first.shift, abs=0.05)
+
+
+def test_too_few_cells_to_tune_by_are_fitted_by_the_noise():
+    few = sp.coo_array((R.data[:380], (R.row[:380], R.col[:380])))
+    tuned, noise = (
+        level_for_coverage(few, 0.5, 1, intercepts=True, tol=1e-4, reg=reg)
+        for reg in ("auto", "noise")
+    )
+    assert tuned.tried == noise.tried
+    assert "too few observations" in tuned.fit.tuning.note
 
 
 # --- out of reach of levels ----------------------------------------------------------------

@@ -68,7 +68,7 @@ def load_model(path):
 
 
 def take_up(path):
-    engine = CompletionEngine(observe(R), 0.3, mu=None, count_scaled=True, n_threads=1)
+    engine = CompletionEngine(observe(R), 0.3, mu=None, n_threads=1)
     Checkpoint(path, 1, True, {}).resumed(AnnealedRidge(0.3, 2, 1.0), engine, 2, judged=True)
 
 

@@ -236,6 +236,33 @@ def test_cross_validation_holds_out_observations():
     assert search.predict(NAMES[:2]).shape == (2,)
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("k", [0, 2])
+def test_enough_pairs_are_tuned(k):
+    data = make_skewed(30, 25, rank=2, noise=0.2, density=0.8, random_state=1).R.tocoo()
+    pairs = np.column_stack([data.row, data.col])
+    model = ExpectilePairRegressor(0.7, k=k, n_jobs=1).fit(pairs, data.data)
+    fit = model.factorization_
+    assert fit.k == k
+    assert fit.tuning.best is not None
+    predicted = fit.predict(data.row, data.col)
+    assert np.array_equal(model.predict(pairs), predicted)
+    one, other = model.predict([(99, data.col[0]), (99, 99)])  # unknown row, unknown pair
+    place = fit.col_labels.positions([data.col[0]], what="cols")[0]
+    assert other == pytest.approx(fit.mu + fit.shift, rel=1e-14)
+    assert one == pytest.approx(fit.mu + fit.shift + fit.col_intercepts[place], rel=1e-14)
+
+
+def test_rank_0_transforms_rows_to_their_intercepts():
+    model = ExpectileFactorization(0.2, k=0, intercepts=True, n_jobs=1).fit(R)
+    X = model.transform(R)
+    assert X.shape == (14, 1)
+    assert np.array_equal(X, model.factorization_.fold_in(R).row_intercepts[:, None])
+    assert model.inverse_transform(X).shape == R.shape
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        ExpectileFactorization(k=0).fit(R)
+
+
 def test_an_encoder_in_front_changes_nothing():
     pipe = make_pipeline(
         OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,20 +14,28 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fastemf import ConvergenceWarning, Levels, complete, complete_levels
-from fastemf.completion import NOISE_FACTOR
 from fastemf.datasets import load_wsdream, make_skewed
 from fastemf.loss import expectile_loss
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import observe
+from fastemf.solver import path
+from fastemf.solver.ridge import NOISE_FACTOR
 
 OMEGAS = (0.1, 0.5, 0.9)
 DATA = make_skewed(24, 18, rank=2, density=0.6, random_state=0).R.tocoo()
 CELLS = np.indices(DATA.shape)
+LARGE = make_skewed(40, 30, rank=2, noise=0.1, density=0.7, random_state=0).R.tocoo()
 
 
 @cache
 def fitted(intercepts: bool) -> Levels:
-    return complete_levels(DATA, OMEGAS, 2, intercepts=intercepts)
+    return complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, reg="noise")
+
+
+@cache
+def tuned(intercepts: bool) -> Levels:
+    """Levels of data that are large enough to set cells aside."""
+    return complete_levels(LARGE, OMEGAS, 2, intercepts=intercepts)
 
 
 @pytest.fixture(params=[False, True], ids=["factors", "intercepts"])
@@ -65,15 +74,16 @@ def test_no_level_ends_higher_than_one_started_anew(intercepts):
 
 @pytest.mark.compiled
 def test_the_level_farthest_from_the_tail_is_the_fit_of_complete(intercepts):
-    alone = complete(DATA, 0.1, 2, intercepts=intercepts)
+    settings = {"intercepts": intercepts, "reg": "noise"}
+    alone = complete(DATA, 0.1, 2, **settings)
     np.testing.assert_array_equal(fitted(intercepts).level(0.1).X, alone.X)
-    mirrored = complete_levels(-DATA, OMEGAS, 2, intercepts=intercepts)
-    alone = complete(-DATA, 0.9, 2, intercepts=intercepts)
+    mirrored = complete_levels(-DATA, OMEGAS, 2, **settings)
+    alone = complete(-DATA, 0.9, 2, **settings)
     np.testing.assert_array_equal(mirrored.level(0.9).X, alone.X)
 
 
 def test_the_ridge_is_that_of_the_levels_own_residuals():
-    # reg="auto": λ = c RMS(r) / sqrt(1 − dof/p) 4ω(1 − ω), whatever the start's residuals were.
+    # reg="noise": λ = c RMS(r) / sqrt(1 − dof/p) 4ω(1 − ω), whatever the start's residuals were.
     m, n = DATA.shape
     dof = 2 * (m + n) - 4  # every row and column has two observations or more
     for fit in fitted(False).fits:
@@ -85,8 +95,9 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
 
 @pytest.mark.compiled
 def test_levels_may_come_in_any_order_and_form():
-    assert same(complete_levels(DATA, np.array([0.9, 0.1, 0.5]), 2), fitted(False))
-    assert same(complete_levels(DATA, (w for w in OMEGAS), 2), fitted(False))
+    shuffled = np.array([0.9, 0.1, 0.5])
+    assert same(complete_levels(DATA, shuffled, 2, reg="noise"), fitted(False))
+    assert same(complete_levels(DATA, (w for w in OMEGAS), 2, reg="noise"), fitted(False))
     assert fitted(False).omegas == OMEGAS
 
 
@@ -126,6 +137,9 @@ def test_any_number_of_threads_gives_the_same_bits(intercepts):
         complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, n_jobs=n_jobs) for n_jobs in (1, 2)
     )
     assert same(one, two)
+    assert same(
+        complete_levels(LARGE, OMEGAS, 2, intercepts=intercepts, n_jobs=1), tuned(intercepts)
+    )
 
 
 def test_the_data_are_read_once(monkeypatch):
@@ -138,6 +152,77 @@ def test_the_data_are_read_once(monkeypatch):
     monkeypatch.setattr("fastemf.solver.opening.observe", counted)
     complete_levels(DATA, OMEGAS, 2)
     assert [R is DATA for R in given] == [True]
+
+
+# --- tuned levels --------------------------------------------------------------------------
+
+
+@pytest.mark.compiled
+def test_tuned_levels_never_cross_and_each_was_judged_by_its_own_loss(intercepts):
+    levels = tuned(intercepts)
+    assert (np.diff(levels.predict(*np.indices(LARGE.shape)), axis=-1) >= 0).all()
+    for fit in levels.fits:
+        assert fit.tuning.best is not None
+        assert fit.converged
+    losses = [fit.tuning.best.loss for fit in levels.fits]
+    assert losses[0] < losses[1]  # each in units of its own weights: at 0.1 most of them are 0.1
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("random_state", [3, "generator"])
+def test_all_levels_set_the_same_cells_aside(monkeypatch, random_state):
+    parts = []
+
+    def recorded(engine, marks):
+        found = trials(engine, marks)
+        parts.append([trial.judge.masses for trial in found])
+        return found
+
+    trials = path._trials
+    monkeypatch.setattr(path, "_trials", recorded)
+    if random_state == "generator":
+        random_state = np.random.default_rng(3)
+    complete_levels(LARGE, (0.2, 0.8), 2, random_state=random_state)
+    one, two = parts
+    np.testing.assert_array_equal(np.concatenate(one[0]), np.concatenate(two[0]))
+    complete_levels(LARGE, (0.2, 0.8), 2, random_state=4)
+    assert not np.array_equal(np.concatenate(parts[2][0]), np.concatenate(one[0]))
+
+
+@pytest.mark.compiled
+def test_a_neighbours_path_narrows_the_next():
+    low, *others = tuned(True).fits
+    assert low.tuning.noise > 0
+    around = min(low.tuning.best.reg / low.tuning.noise, path.FIRST)
+    middle = others[0].tuning
+    tried = [step.reg for step in middle.steps if np.isfinite(step.reg) and step.family != "noise"]
+    # The norm of the family chosen is that of the only path.
+    assert max(tried) <= 1.001 * around * path.RATIO**-path.NARROW * middle.noise
+    apart = np.log(np.array(tried[:-1]) / tried[1:]) / -np.log(path.RATIO)
+    np.testing.assert_allclose(apart, 1)
+
+
+@pytest.mark.compiled
+def test_what_is_tried_owes_nothing_to_the_start():
+    # The neighbour has been fitted to the cells that are set aside now.
+    fit = tuned(True).level(0.1)
+    rng = np.random.default_rng(0)
+    rows, cols = (
+        replace(axis, factor=rng.standard_normal(axis.factor.shape), intercepts=0 * axis.intercepts)
+        for axis in fit.axes
+    )
+    other = replace(fit, rows=rows, cols=cols)
+    one, two = (complete(LARGE, 0.5, 2, intercepts=True, init=init) for init in (fit, other))
+    assert one.tuning == two.tuning
+
+
+@pytest.mark.compiled
+def test_a_neighbour_without_factors_does_not_keep_them_out(intercepts):
+    fit = tuned(intercepts).level(0.1)
+    assert fit.tuning.best.rank > 0
+    rows, cols = (replace(axis, factor=0 * axis.factor) for axis in fit.axes)
+    after = complete(LARGE, 0.1, 2, intercepts=intercepts, init=replace(fit, rows=rows, cols=cols))
+    np.testing.assert_allclose(after.to_dense(), fit.to_dense(), rtol=0.05, atol=0.05)
 
 
 # --- the settings of `complete` --------------------------------------------------------------

@@ -35,11 +35,11 @@ def clear(shape=(15, 12)):
 @pytest.mark.filterwarnings("ignore:.*have no observations")
 @pytest.mark.parametrize("intercepts", [False, True])
 def test_losses_and_errors_by_hand(intercepts):
-    chosen = fastemf.select(R, OMEGA, [2], ["auto", 0.05], 3, intercepts=intercepts, **QUICK)
+    chosen = fastemf.select(R, OMEGA, [2], [0.05, "noise"], 3, intercepts=intercepts, **QUICK)
     observed = observe(R)
     fold, part = dealt_folds(observed, 3, np.random.default_rng(0), parts=10)
     i, j = observed.by_row.keys, observed.by_row.indices
-    assert [(row.k, row.reg) for row in chosen.table] == [(2, "auto"), (2, 0.05)]
+    assert [(row.k, row.reg) for row in chosen.table] == [(2, "noise"), (2, 0.05)]
     for row in chosen.table:
         losses, counts, ridges = {}, {}, []
         for number in range(row.folds):
@@ -87,12 +87,24 @@ def test_a_weight_of_two_is_the_observation_twice():
 
 
 def test_the_choice_follows_the_unit_and_no_number_of_threads():
-    one, scaled, parallel = (
-        fastemf.select(data, OMEGA, [2], folds=2, intercepts=True, n_jobs=n_jobs, tol=1e-2)
-        for data, n_jobs in [(R, 1), (1024 * R, 1), (R, 2)]
-    )
+    check_unit_and_threads(R, ["noise", 0.4, 0.1])
+
+
+@pytest.mark.compiled
+def test_the_choice_of_tuned_fits_follows_the_unit_and_no_number_of_threads():
+    check_unit_and_threads(clear(shape=(36, 28)), ["auto", "noise"])
+
+
+def check_unit_and_threads(data, regs):
+    def selected(unit, n_jobs):
+        scaled = [reg if isinstance(reg, str) else unit * reg for reg in regs]
+        return fastemf.select(
+            unit * data, OMEGA, [2], scaled, 2, intercepts=True, n_jobs=n_jobs, tol=1e-2
+        )
+
+    one, scaled, parallel = selected(1, 1), selected(1024, 1), selected(1, 2)
     assert parallel.table == one.table
-    assert len(one.table) == 6
+    assert len(one.table) == len(regs)
     assert scaled.table.index(scaled.best) == one.table.index(one.best)
     for a, b in zip(one.table, scaled.table, strict=True):
         assert (b.loss, b.standard_error) == (1024**2 * a.loss, 1024**2 * a.standard_error)
@@ -101,9 +113,24 @@ def test_the_choice_follows_the_unit_and_no_number_of_threads():
 
 
 @pytest.mark.parametrize(("shape", "ks"), [((9, 7), {1, 2, 5}), ((1, 3), {1})])
-def test_default_ranks_fit_the_shape(shape, ks):
-    chosen = fastemf.select(RNG.random(shape) + 1, OMEGA, regs=[0.1], folds=2, **QUICK)
-    assert {row.k for row in chosen.table} == ks
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_default_ranks_fit_the_shape(shape, ks, intercepts):
+    chosen = fastemf.select(
+        RNG.random(shape) + 1, OMEGA, regs=[0.1], folds=2, intercepts=intercepts, **QUICK
+    )
+    assert {row.k for row in chosen.table} == ks | ({0} if intercepts else set())
+
+
+@pytest.mark.compiled
+def test_ranks_are_compared_by_tuned_fits():
+    data = clear(shape=(36, 28))
+    chosen = fastemf.select(data, OMEGA, [0, 1, 2], folds=2, intercepts=True, **QUICK)
+    assert [(row.k, row.reg) for row in chosen.table] == [(0, "auto"), (1, "auto"), (2, "auto")]
+    assert chosen.best.k == 2
+    assert chosen.fit.tuning.best.rank == 2
+    alone = fastemf.complete(data, OMEGA, 2, intercepts=True, **QUICK)
+    np.testing.assert_array_equal(chosen.fit.to_dense(), alone.to_dense())
+    assert "stronger" not in repr(chosen)
 
 
 def test_same_seed_same_table():
@@ -121,7 +148,7 @@ def test_same_seed_same_table():
 def test_a_ridge_starts_from_the_next_stronger_one():
     fits = fastemf.complete(clear(), OMEGA, 2, reg=0.1)
     assert _start(fits, 2, 0.05) is fits
-    assert _start(fits, 2, "auto") == "spectral"
+    assert _start(fits, 2, "auto") == _start(fits, 2, "noise") == "spectral"
     assert _start(fits, 1, 0.05) == "spectral"
     assert _start(None, 2, 0.05) == "spectral"
 
@@ -357,12 +384,13 @@ def test_the_plot_shows_every_setting_and_rings_the_one_chosen():
         ({"folds": 99}, ValueError, "folds must be at most the 56 cells observed, got 99"),
         ({"ks": []}, ValueError, "ks must hold at least one value"),
         ({"ks": 3}, TypeError, "ks must be a list of values to compare, got 3"),
-        ({"ks": [0]}, ValueError, "ks must be at least 1, got 0"),
+        ({"ks": [0]}, ValueError, r"ks must be at least 1 \(0 is intercepts alone.*, got 0"),
+        ({"ks": [-1], "intercepts": True}, ValueError, "ks must be at least 0, got -1"),
         ({"ks": [1, 8]}, ValueError, r"ks must be at most min\(rows, columns\) = 7.*got 8"),
         ({"regs": []}, ValueError, "regs must hold at least one value"),
         ({"regs": "auto"}, TypeError, "regs must be a list of values to compare, got 'auto'"),
         ({"regs": [-1.0]}, ValueError, "reg must be finite and not negative, got -1.0"),
-        ({"regs": ["cv"]}, ValueError, "reg must be \"auto\" or a number >= 0, got 'cv'"),
+        ({"regs": ["cv"]}, ValueError, 'reg must be "auto", "noise" or a number >= 0, got \'cv\''),
         ({"rule": "first"}, ValueError, "rule must be one of 'best', 'one_se', got 'first'"),
         ({"reg_scaling": "plain"}, ValueError, "regs must be given with reg_scaling"),
         ({"reg_scaling": "plain", "regs": ["auto"]}, ValueError, "count-scaled"),

@@ -35,11 +35,11 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--ks", type=int, nargs="+", metavar="K",
-        help="ranks to compare, after the data or before another option (default 1 2 5 10)",
+        help="ranks to compare, after the data or before another option (default 0 1 2 5 10)",
     )  # fmt: skip
     parser.add_argument(
         "--regs", type=number_or_rule, nargs="+", metavar="REG",
-        help="ridges to compare: auto, noise or numbers (default: auto and five around it)",
+        help="ridges to compare: auto, noise or numbers (default auto, tuned in every fit)",
     )  # fmt: skip
     parser.add_argument(
         "--folds", type=int, default=5, metavar="N",

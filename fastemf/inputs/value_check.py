@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.columns import Where
 from fastemf.support.warn import warn
 
-__all__ = ["ValueCheck", "check_size", "check_totals", "check_weights"]
+__all__ = ["ValueCheck", "check_size", "check_totals", "check_weights", "size_limits"]
 
 # Squares are summed in float64, over all observations and at starts that overshoot; data in it
 # leave that much room to the ends of its range. In float32 these squares are far from them.
@@ -60,10 +60,15 @@ class ValueCheck:
             )
 
 
+def size_limits(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return between which sizes the largest value must lie: squares do not overflow or vanish."""
+    limits, room = np.finfo(dtype), ROOM if dtype == np.float64 else 1.0
+    return float(np.sqrt(limits.tiny)) * room, float(np.sqrt(limits.max)) / room
+
+
 def check_size(name: str, largest: float, where: str, dtype: np.dtype[Any]) -> None:
     """Refuse data by their largest magnitude, which is at `where`; 0 passes."""
-    limits, room = np.finfo(dtype), ROOM if dtype == np.float64 else 1.0
-    least, most = float(np.sqrt(limits.tiny)) * room, float(np.sqrt(limits.max)) / room
+    least, most = size_limits(dtype)
     if largest > 0 and not least < largest < most:
         raise ValueError(
             f"{name} is too {'large' if largest > 1 else 'small'} for {dtype}: the squares of its "

@@ -12,7 +12,7 @@ MULTIPLIER = 0x45D9F3B  # of 27 bits: a product with 32 of them stays within int
 
 @helper(exact=True)
 def hash_of_cell(own, mark):
-    """Mix the marks of a row and a column, of 32 random bits each, to 32 bits; either way round."""
+    """Hash the marks of a row and a column, of 32 random bits each, to 32; either way round."""
     z = (own + mark) & LOW
     z = ((z ^ (z >> 16)) * MULTIPLIER) & LOW
     z = ((z ^ (z >> 16)) * MULTIPLIER) & LOW

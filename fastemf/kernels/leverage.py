@@ -17,6 +17,8 @@ from fastemf.kernels.problem import FREEDOM, NOT_FINITE, WEIGHT
 
 __all__ = ["leverages"]
 
+DEPENDENT = 4.0  # times k times the rounding unit, of a coordinate's square beside the others
+
 
 @unit()
 def leverages(l, i, sweep, batch):
@@ -30,7 +32,11 @@ def leverages(l, i, sweep, batch):
     w, weights, out = batch.w, sweep.rows.weights, sweep.reports.leverages
     q, top, at, first = ridge.shape[1], l * batch.tall, batch.at[l], indptr[i]
     d = indptr[i + 1] - first
-    # H = L Lᵀ, then L⁻¹, both in the lower triangle of T.
+    # H = L Lᵀ, then L⁻¹, both in the lower triangle of T. A coordinate that depends on those
+    # before it is left out, by zeros: without a ridge H may be singular, and the data then decide
+    # as much with the others alone.
+    freedom = 0.0
+    smallest = DEPENDENT * q * sweep.problem.eps
     for a in range(q):
         for b in range(a + 1):
             T[a, b] = gram[top + b, a]
@@ -40,23 +46,28 @@ def leverages(l, i, sweep, batch):
             total = T[a, b]
             for c in range(b):
                 total -= T[a, c] * T[b, c]
-            T[a, b] = total / T[b, b]
-        total = T[a, a]
+            T[a, b] = total / T[b, b] if T[b, b] > 0 else 0.0
+        total = whole = T[a, a]
         for c in range(a):
             total -= T[a, c] * T[a, c]
-        if not total > 0:
+        if total > smallest * whole:
+            T[a, a] = sqrt(total)
+            freedom += 1
+        elif total <= smallest * whole:
+            for c in range(a + 1):
+                T[a, c] = 0.0
+        else:
             sweep.reports.status[i] = NOT_FINITE
             return
-        T[a, a] = sqrt(total)
     for a in range(q):
-        T[a, a] = 1 / T[a, a]
+        if T[a, a] > 0:
+            T[a, a] = 1 / T[a, a]
         for b in range(a):
             total = 0.0
             for c in range(b, a):
                 total += T[a, c] * T[c, b]
             T[a, b] = -total * T[a, a]
     # Σ h = tr(H⁻¹ (H − ridge)).
-    freedom = 1.0 * q
     for b in range(q):
         square = 0.0
         for a in range(b, q):

@@ -15,7 +15,9 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
+from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.folding import folded_axis
+from fastemf.model.loo import LeaveOneOut, leave_one_out
 from fastemf.model.prediction import as_product, predict_pairs, predict_rows, residuals
 from fastemf.model.ranking import Ranking, rank_rows
 from fastemf.model.reading import label_columns, read_observations, read_seen
@@ -25,6 +27,7 @@ from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.level_table import LevelTable
 from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge, SweepRecord
 from fastemf.solver.tuning import Tuning
@@ -54,6 +57,9 @@ class Factorization:
     shift : float
         What every prediction adds to ``mu``: a tuned fit's correction of its level for new
         cells, or that of a fit that `fastemf.level_for_coverage` returned.
+    table : LevelTable, or None
+        What predictions add for the levels of their row and column, in a tuned fit with
+        intercepts that this makes better.
     row_intercepts, col_intercepts : (m,) and (n,) arrays, or None
         a and c, in the data's unit.
     reg : float
@@ -149,6 +155,11 @@ class Factorization:
         return self.mu + self.shift
 
     @property
+    def table(self) -> LevelTable | None:
+        """What predictions add for the levels of row and column; None where that does not help."""
+        return None if self.rows.levels is None else self.rows.levels.table
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the matrix."""
         return self.rows.size, self.cols.size
@@ -237,6 +248,40 @@ class Factorization:
             rows, cols = label_columns(self.axes, rows)
         out = predict_pairs(self.axes, self.constant, rows, cols, unseen=unseen, unknown=unknown)
         return np.asarray(np.clip(out, *bounds, out=out))
+
+    def explain(self, row: Any, col: Any) -> Explanation:
+        """Take the prediction of one cell apart: its parts, in the data's unit, and their sum.
+
+        Parameters
+        ----------
+        row, col
+            A row and a column: indices, or labels where the fit has them.
+
+        Returns
+        -------
+        Explanation
+            ``mu``, ``shift``, ``row``, ``column``, ``factors`` and ``table``, and their sum
+            ``value``, which is what `predict` gives, to rounding.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.add.outer([0.0, 0.0, 3.0, 3.0], [1.0, 1.0, 7.0, 7.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, intercepts=True)
+        >>> parts = fit.explain(0, 3)
+        >>> parts.row < 0 < parts.column
+        True
+        >>> bool(abs(parts.value - fit.predict(0, 3)) < 1e-9)
+        True
+        """
+        at = [
+            axis.known_positions(given, what)
+            for axis, given, what in zip(self.axes, (row, col), ("rows", "cols"), strict=True)
+        ]
+        for index, name in zip(at, ("row", "col"), strict=True):
+            if index.ndim:
+                raise ValueError(f"{name} must be a single one, got shape {index.shape}")
+        return explain_cell(self.axes, self.mu, self.shift, int(at[0]), int(at[1]))
 
     def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
         """Predict whole rows (indices, or labels), as a (len(rows), n) array.
@@ -440,7 +485,8 @@ class Factorization:
     ) -> float:
         """Compute F on data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
-        On the data fitted this is the objective of the factors' record in ``history``. All
+        On the data fitted this is the objective of the factors' record in ``history``: shift and
+        table, which come after the fit, have no part in it. All
         parameters are as in `fastemf.complete`; `rows` and `cols` are by default the
         columns that the fit's labels came from. A table and triplets are placed by those
         labels; a matrix without labels is in the fit's order.
@@ -456,7 +502,7 @@ class Factorization:
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
         engine = self._weighed(observed, n_threads=1)
         penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
-        r = residuals(self.axes, self.mu, observed)
+        r = residuals(self._bilinear, self.mu, observed)
         v, noise = _weights_or_none(observed), engine.weighting.observations
         if noise is not None:
             scales = noise[0][observed.by_row.keys] * noise[1][observed.by_row.indices]
@@ -527,6 +573,47 @@ class Factorization:
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
         return summarise_axis(self.axes, self.constant, self.omega, observed, axis)
 
+    def loo(
+        self,
+        R: Any,
+        *,
+        residuals: bool = False,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> LeaveOneOut:
+        """Compute what the fit leaves of each observation it was fitted to, had it not seen it.
+
+        Without an observation, at the same ridge and signs, its residual r from the row's solve
+        would be r / (1 − h), where h is its leverage in the row; and likewise in its column. The
+        product of the two is taken, which needs no refitting. Shift and table stay as they
+        are. Where factors fit noise it is too optimistic, as both sides together leave less than
+        either alone: it compares fits of a like rank, and ``tuning`` says what new cells are like.
+
+        Parameters
+        ----------
+        R
+            The data fitted, in memory.
+        residuals
+            Whether to return them too.
+        rows, cols, values, weights, shape
+            As in `objective`. Of weight above one, one unit is left out at a time.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 2.0, 3.0], [3.0, 4.0, 5.0]) + np.eye(3)
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0.01)
+        >>> fit.loo(R).loss > 0.5 * np.mean((R - fit.to_dense()) ** 2)
+        True
+        """
+        observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)
+        engine = self._weighed(observed.astype(np.dtype(np.float64)), count_threads(-1))
+        found = leave_one_out(self.axes, self.mu, self.shift, engine, self._ridge)
+        return found if residuals else found._replace(residuals=None)
+
     # --- new rows and columns --------------------------------------------------------------
 
     def fold_in(
@@ -581,6 +668,11 @@ class Factorization:
         folded = folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
         new_rows, new_cols = (folded, self.cols) if axis == 0 else (self.rows, folded)
         return replace(self, rows=new_rows, cols=new_cols, history=(), converged=True)
+
+    @property
+    def _bilinear(self) -> tuple[Axis, Axis]:
+        """The axes without the table."""
+        return replace(self.rows, levels=None), replace(self.cols, levels=None)
 
     @property
     def _ridge(self) -> Ridge:

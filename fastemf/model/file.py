@@ -19,6 +19,7 @@ from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.model.tuning_record import record_of, tuning_of
 from fastemf.solver.axis import Axis, AxisNoise
+from fastemf.solver.level_table import AxisLevels, LevelTable
 from fastemf.solver.records import FIELDS, SweepRecord, history_of, history_table
 from fastemf.solver.tuning import Tuning
 from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
@@ -47,12 +48,17 @@ UNSEEN = ("unseen_rows", "unseen_cols")
 LABELS = ("row_labels", "col_labels")
 OFFSETS = ("row_label_offsets", "col_label_offsets")  # where each string begins
 NOISE = ("row_noise", "col_noise")
+LEVELS = ("row_levels", "col_levels")
+CENTRES = ("row_centres", "col_centres")
 
 # What later versions of the format added: header fields, and fields of the history.
 HEADER_SINCE = {
-    "row_labels": 2, "col_labels": 2, "shift": 3, "family": 3, "tuning": 3, "noise": 3,
+    "row_labels": 2, "col_labels": 2, "shift": 3, "family": 3, "tuning": 3, "noise": 3, "table": 3,
 }  # fmt: skip
-BEFORE = {"shift": 0.0, "family": "even"}  # what those of `SCALARS` were before they were written
+BEFORE: dict[str, Any] = {
+    "shift": 0.0,
+    "family": "even",
+}  # what those of `SCALARS` were before they were written
 HISTORY_SINCE = {"validation_loss": 2}
 
 
@@ -60,7 +66,7 @@ class ModelFileError(ValueError):
     """A file that is not a model, or not one this version can read."""
 
 
-class Fitted(Protocol):
+class WrittenFit(Protocol):
     """What is written of a fit: its two axes, its history, and the `SCALARS` as attributes."""
 
     @property
@@ -76,12 +82,12 @@ class Fitted(Protocol):
         """What was tried, if something was."""
 
 
-def write(path: str | os.PathLike[str], fit: Fitted) -> None:
+def write(path: str | os.PathLike[str], fit: WrittenFit) -> None:
     """Write a fit; a reader sees the old file or the new one, never a part of it."""
     _save(path, _packed(path, fit))
 
 
-def write_levels(path: str | os.PathLike[str], fits: Sequence[Fitted]) -> None:
+def write_levels(path: str | os.PathLike[str], fits: Sequence[WrittenFit]) -> None:
     """Write several fits, in order: the arrays of the first begin with ``0/``."""
     arrays = _header_array({"levels": len(fits)})
     for place, fit in enumerate(fits):
@@ -110,10 +116,10 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
     return {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
 
 
-def _packed(path: str | os.PathLike[str], fit: Fitted) -> dict[str, Any]:
+def _packed(path: str | os.PathLike[str], fit: WrittenFit) -> dict[str, Any]:
     header: dict[str, Any] = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.axes[0].has_intercepts}
-    header |= {"tuning": record_of(fit.tuning), "noise": None}
+    header |= {"tuning": record_of(fit.tuning), "noise": None, "table": None}
     arrays: dict[str, Any] = {"history": history_table(fit.history)}
     for at, axis in enumerate(fit.axes):
         arrays |= {FACTORS[at]: axis.factor, UNSEEN[at]: axis.unseen}
@@ -126,6 +132,12 @@ def _packed(path: str | os.PathLike[str], fit: Fitted) -> dict[str, Any]:
     if len(noise) == len(fit.axes):
         header["noise"] = [one.level for one in noise]
         arrays |= {name: one.variances for name, one in zip(NOISE, noise, strict=True)}
+    levels = [axis.levels for axis in fit.axes if axis.levels is not None]
+    if len(levels) == len(fit.axes):
+        table = levels[0].table
+        header["table"] = table.ridge
+        arrays |= {name: one.values for name, one in zip(LEVELS, levels, strict=True)}
+        arrays |= dict(zip(CENTRES, table.centres, strict=True)) | {"table": table.values}
     try:
         _check_reach(header, arrays)
     except DamagedFileError as error:  # now, not when the file is read
@@ -188,6 +200,8 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     _require(type(with_intercepts) is bool, "intercepts must be bool")
     with_noise = header.get("noise") is not None
     needed |= set(NOISE if with_noise else ())
+    with_table = header.get("table") is not None
+    needed |= {"table", *LEVELS, *CENTRES} if with_table else set()
     _check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
 
     for name, kind in SCALARS.items():
@@ -214,13 +228,15 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
         _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
+    table = _table(header["table"], arrays) if with_table else None
+    _require(with_intercepts or not with_table, "a table must have intercepts beside it")
     _check_reach(header, arrays)
     labelled = [header.get(name) is not None for name in LABELS]
     _require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
     return {
         **{name: header[name] for name in SCALARS},
-        "rows": _axis(0, header, arrays),
-        "cols": _axis(1, header, arrays),
+        "rows": _axis(0, header, arrays, table),
+        "cols": _axis(1, header, arrays, table),
         "history": _history(header["history_fields"], arrays["history"], version),
         "tuning": _tuning(header.get("tuning")),
     }
@@ -233,19 +249,21 @@ def _check_reach(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Non
     sizes = {
         # No array as long as these is made on the way, and NaN is larger than all else.
         name: float(np.abs([arrays[name].min(initial=0), arrays[name].max(initial=0)]).max())
-        for name in (*FACTORS, *INTERCEPTS)
+        for name in (*FACTORS, *INTERCEPTS, "table")
         if name in arrays
     }
     for name, size in sizes.items():
         _require(bool(np.isfinite(size)), f"{name} must be finite")
     reach = arrays["X"].shape[1] * sizes["X"] * sizes["Y"]
     reach += abs(header["mu"]) + abs(header["shift"])
-    reach += sum(sizes.get(name, 0.0) for name in INTERCEPTS)
+    reach += sum(sizes.get(name, 0.0) for name in (*INTERCEPTS, "table"))
     limits = np.finfo(arrays["X"].dtype)
     _require(reach < float(limits.max) / 2, f"its numbers must not overflow {limits.dtype}")
 
 
-def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Axis:
+def _axis(
+    at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]], table: LevelTable | None
+) -> Axis:
     """Read one side of a fit, of which the factors' shapes and types are checked already."""
     factor, unseen, intercepts = arrays[FACTORS[at]], arrays[UNSEEN[at]], arrays.get(INTERCEPTS[at])
     n = len(factor)
@@ -254,9 +272,29 @@ def _axis(at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> A
     right = unseen.dtype == np.int64 and unseen.ndim == 1
     right = right and bool(((unseen >= 0) & (unseen < n)).all())
     _require(right, f"{UNSEEN[at]} must hold indices below {n}")
+    levels = None
+    if table is not None:
+        _check_numbers(LEVELS[at], arrays[LEVELS[at]], n)
+        levels = AxisLevels(arrays[LEVELS[at]], table)
     return Axis(
-        factor, intercepts, _labels(at, header, arrays, n), unseen, _noise(at, header, arrays, n)
+        factor,
+        intercepts,
+        _labels(at, header, arrays, n),
+        unseen,
+        _noise(at, header, arrays, n),
+        levels,
     )
+
+
+def _table(ridge: Any, arrays: dict[str, NDArray[Any]]) -> LevelTable:
+    right = type(ridge) is float and 0 <= ridge < np.inf
+    _require(right, "table must be a ridge, finite and not negative")
+    centres = [arrays[name] for name in CENTRES]
+    for name, found in zip(CENTRES, centres, strict=True):
+        _check_numbers(name, found, max(found.size, 1))
+        _require(bool((found[1:] > found[:-1]).all()), f"{name} must rise")
+    _check_numbers("table", arrays["table"], *(found.size for found in centres))
+    return LevelTable(centres[0], centres[1], arrays["table"], ridge)
 
 
 def _noise(
@@ -283,7 +321,9 @@ def _tuning(record: Any) -> Tuning | None:
 def _check_numbers(name: str, array: NDArray[Any], *shape: int) -> None:
     right = array.dtype == np.float64 and array.shape == shape
     _require(right, f"{name} must be float64 of shape {shape}")
-    _require(bool(np.isfinite(array).all()), f"{name} must be finite")
+    # So that differences are finite too.
+    right = bool((np.abs(array) < np.finfo(np.float64).max / 4).all())
+    _require(right, f"{name} must be finite, and not near the largest number there is")
 
 
 def _labels(

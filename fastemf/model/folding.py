@@ -12,6 +12,7 @@ from fastemf.model.prediction import Axes
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.level_table import AxisLevels
 from fastemf.solver.noise import own_variances, weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.support.warn import warn
@@ -63,7 +64,20 @@ def folded_axis(
         _new_labels(before, axis, observed),
         unseen,
     )
-    return replace(folded, noise=noise)
+    return replace(folded, noise=noise, levels=_new_levels(before, fixed, axis, engine))
+
+
+def _new_levels(
+    before: Axis, fixed: Axis, axis: int, engine: CompletionEngine
+) -> AxisLevels | None:
+    """Find the levels of new items given those of the other side, where the fit has a table."""
+    if before.levels is None or fixed.levels is None:
+        return None
+    other = fixed.levels.values[:, None].astype(engine.dtype)
+    nothing = np.zeros((engine.shape[axis], 1), engine.dtype)
+    ridge = Ridge(0.0, before.levels.table.ridge)
+    found = engine.solve(axis, nothing, other, ridge).factor
+    return AxisLevels(found[:, 0].astype(np.float64), before.levels.table)
 
 
 def _new_labels(before: Axis, axis: int, observed: Observations) -> Labels | None:

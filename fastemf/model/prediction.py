@@ -1,4 +1,4 @@
-"""What a model predicts: ``M̂ = X Yᵀ``, with intercepts ``+ mu + a 1ᵀ + 1 cᵀ``."""
+"""What a model predicts: ``M̂ = X Yᵀ``, with intercepts ``+ mu + a 1ᵀ + 1 cᵀ``, and its table."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastemf.kernels.entries import Cells, fill_cells
 from fastemf.kernels.threads import count_threads, launch
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis
+from fastemf.solver.level_table import AxisLevels, weights_of
 from fastemf.support.memory import check_memory
 
 __all__ = ["Axes", "as_product", "predict_cells", "predict_pairs", "predict_rows", "residuals"]
@@ -36,6 +37,11 @@ def predict_cells(
     blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
     a, c = _offsets(axes, mu)
     launch(fill_cells, count_threads(-1), blocks, Cells(i, j, X, Y, a, c, out))
+    levels = _levels(axes)
+    if levels is not None:
+        rows, cols = levels
+        for part in map(slice, blocks[:-1], blocks[1:]):
+            out[part] += rows.table.at(rows.values[i[part]], cols.values[j[part]]).astype(out.dtype)
     return out.reshape(shape)
 
 
@@ -51,6 +57,10 @@ def predict_rows(axes: Axes, mu: float, i: NDArray[np.int64]) -> NDArray[Any]:
     if rows.has_intercepts:
         a, c = _offsets(axes, mu)
         block += a[i, None] + c
+    levels = _levels(axes)
+    if levels is not None:
+        own, about = _table_product(levels, i)
+        block += (own @ about.T).astype(block.dtype)
     return np.asarray(block)
 
 
@@ -62,12 +72,18 @@ def residuals(axes: Axes, mu: float, observed: Observations) -> NDArray[np.float
 
 
 def as_product(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Make two matrices whose product is M̂, of rank k, or k + 2 with intercepts."""
+    """Make two matrices whose product is M̂: of rank k, and more with intercepts and a table."""
     X, Y = (axis.factor for axis in axes)
     if not axes[0].has_intercepts:
         return X, Y
     a, c = _offsets(axes, mu)
-    return np.column_stack([X, a, np.ones_like(a)]), np.column_stack([Y, np.ones_like(c), c])
+    left, right = [X, a, np.ones_like(a)], [Y, np.ones_like(c), c]
+    levels = _levels(axes)
+    if levels is not None:
+        own, about = _table_product(levels, np.arange(axes[0].size))
+        left.append(own.astype(X.dtype))
+        right.append(about.astype(X.dtype))
+    return np.column_stack(left), np.column_stack(right)
 
 
 def predict_pairs(
@@ -102,6 +118,26 @@ def predict_pairs(
     if unseen == "nan":
         out[np.isin(i, axes[0].unseen) | np.isin(j, axes[1].unseen)] = np.nan
     return out
+
+
+def _levels(axes: Axes) -> tuple[AxisLevels, AxisLevels] | None:
+    """Return the levels of both sides, where predictions add a table over them."""
+    rows, cols = axes
+    if rows.levels is None or cols.levels is None:
+        return None
+    return rows.levels, cols.levels
+
+
+def _table_product(
+    levels: tuple[AxisLevels, AxisLevels], i: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Write what the table adds to rows `i` as a product: it is linear in the weights of bins."""
+    rows, cols = levels
+    table = rows.table
+    return (
+        weights_of(rows.values[i], table.row_centres) @ table.values,
+        weights_of(cols.values, table.col_centres),
+    )
 
 
 def _offsets(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -45,7 +45,7 @@ def _checked(kind: Any, record: Any, parts: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"tuning must have a list of {name}")
             found[name] = tuple(parts[name](**_checked(parts[name], one, {})) for one in value)
             continue
-        expected = KINDS[str(field.type)]
+        expected: type = KINDS[str(field.type)]
         if type(value) is not expected:
             raise ValueError(f"tuning must have {expected.__name__} as {name}")
         if expected is not str:
@@ -54,7 +54,7 @@ def _checked(kind: Any, record: Any, parts: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_number(name: str, value: float) -> None:
+def _check_number(name: str, value: Any) -> None:
     right = math.isnan(value) if name in MAY_BE_NAN else False
     right |= value == math.inf and name in MAY_BE_INFINITE
     right |= abs(value) < 2**63 if isinstance(value, int) else math.isfinite(value)

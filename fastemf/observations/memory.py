@@ -57,14 +57,18 @@ class Observations(Source):
             raise ValueError(
                 f"mask must keep at least one of the {self.size} observations, one bool each"
             )
+        of_col = np.empty_like(mask)
+        of_col[self.places_by_col()] = mask
+        return replace(self, by_row=_kept(self.by_row, mask), by_col=_kept(self.by_col, of_col))
+
+    def places_by_col(self) -> NDArray[np.int64]:
+        """Find the place in ``by_col`` of each entry of ``by_row``."""
         row, col = self.by_row, self.by_col
         # Entries of one cell are in the same order on both sides, so sorting each side by
         # column, then row, lays one beside the other.
-        on_row = np.argsort(row.indices, kind="stable")
-        on_col = np.lexsort((col.indices, col.keys))
-        of_col = np.empty_like(mask)
-        of_col[on_col] = mask[on_row]
-        return replace(self, by_row=_kept(row, mask), by_col=_kept(col, of_col))
+        places = np.empty(self.size, np.int64)
+        places[np.argsort(row.indices, kind="stable")] = np.lexsort((col.indices, col.keys))
+        return places
 
 
 def observe(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels, check_known
+from fastemf.solver.level_table import AxisLevels
 from fastemf.support.validation import check_indices
 
 __all__ = ["Axis", "AxisNoise"]
@@ -49,6 +50,9 @@ class Axis:
         Numbers of the items without any observation.
     noise
         How noisy the items are, where a tuned fit made use of that; else None.
+    levels
+        The items' own levels, where predictions add a table over those of rows and columns; else
+        None.
 
     Examples
     --------
@@ -63,6 +67,7 @@ class Axis:
     labels: Labels | None = None
     unseen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     noise: AxisNoise | None = None
+    levels: AxisLevels | None = None
 
     @classmethod
     def split(

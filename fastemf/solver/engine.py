@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fastemf.inputs.value_check import check_totals
 from fastemf.kernels import problem as kernels
 from fastemf.kernels import tally as tallies
-from fastemf.observations.source import Source
-from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem
+from fastemf.observations.source import Grouped, Source
+from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem, Solved
 from fastemf.solver.half_sweep import (
     NO_MARKS,
     Own,
@@ -92,6 +92,7 @@ class CompletionEngine:
         scale = self.spread if scale is None else scale
         exponent = np.frexp(np.sqrt(scale))[1] if scale > 0 else 0
         self._unit = observations.dtype.type(2.0**exponent)
+        self.unit = 4.0**exponent  # of the data
         self.masses = self._masses()  # summed weights of rows and columns, of the cells that count
         self.mass = float(np.sum(self.masses[0]))
         self.weighting = count_scaled(self.masses) if weighting is None else weighting
@@ -216,7 +217,7 @@ class CompletionEngine:
             other = np.column_stack([other[:, :k], np.full_like(offset, unit)])
             this = np.column_stack([this[:, :k], this[:, k] / unit])
             intercepts *= float(unit) ** 2
-        penalties[:, 0] = ridge.factors * weighting.ridge[axis]
+        penalties[:, 0] = ridge.factors * weighting.solved_ridge[axis]
         penalties[:, 1] = intercepts * weighting.intercepts[axis]
         if weighting.observations is not None:
             scales = weighting.observations[1 - axis].astype(dtype)
@@ -242,17 +243,35 @@ class CompletionEngine:
         """Compute the mean leverage per unit of weight of each row (axis 0) or column."""
         if this.shape[1] == 0:
             return np.zeros(this.shape[0])
-        problem = RowProblem(self.omega, self.n_factors(this), solve=False, leverages="sums")
-        solved = solve_side(
-            self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
-            n_threads=self._n_threads,
-        )  # fmt: skip
+        solved = self._levers(axis, this, other, ridge, "sums")
         check_finite(solved, NAMES[axis])
         freedom, weight = solved.stats[:, kernels.FREEDOM], solved.stats[:, kernels.WEIGHT]
         mean = np.divide(freedom, weight, out=np.zeros_like(weight), where=weight > 0)
         if self.weighting.observations is not None:
             mean /= self.weighting.observations[axis]
         return mean
+
+    def leverage_of_each(
+        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge
+    ) -> NDArray[np.float64]:
+        """Compute the leverage of each observation in memory, by row (axis 0) or by column.
+
+        It is 1 throughout a row whose equations are singular.
+        """
+        solved = self._levers(axis, this, other, ridge, "each")
+        singular = solved.status == kernels.NOT_FINITE
+        found = solved.leverages
+        found[np.repeat(singular, np.diff(self._sides[axis].indptr))] = 1.0
+        return found
+
+    def _levers(
+        self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, kind: str
+    ) -> Solved:
+        problem = RowProblem(self.omega, self.n_factors(this), solve=False, leverages=kind)
+        return solve_side(
+            self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
+            n_threads=self._n_threads,
+        )  # fmt: skip
 
     def tally(
         self,
@@ -272,6 +291,13 @@ class CompletionEngine:
         scales = self.weighting.observations if scales is None else scales
         known = self._known(X, Y, scales, leverages, variances)
         return self._remainder(axis, X, Y, known, shift).sums(self._sides[axis], tally_block)
+
+    def remainder(
+        self, X: NDArray[Any], Y: NDArray[Any], leverages: Pair, shift: float
+    ) -> tuple[Grouped, Remainder]:
+        """Return the entries by row, and what (X, Y) leave of them, for other sums."""
+        known = self._known(X, Y, self.weighting.observations, leverages, None)
+        return self._sides[0], self._remainder(0, X, Y, known, shift)
 
     def slopes(
         self, X: NDArray[Any], Y: NDArray[Any], scales: Pair, *, signed: bool
@@ -317,7 +343,7 @@ class CompletionEngine:
         return Remainder(
             np.ascontiguousarray(factors[axis]), np.ascontiguousarray(factors[1 - axis]),
             known[axis], known[1 - axis], marks[axis], marks[1 - axis],
-            part, self.omega, shift, self._n_threads,
+            part, self.omega, shift, self.unit, self._n_threads,
         )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from fastemf.kernels import tally as tallies
 from fastemf.solver.axis import AxisNoise
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
-from fastemf.solver.weighting import Pair, Weighting, count_scaled, positive
+from fastemf.solver.weighting import Pair, Weighting, count_scaled
 
 __all__ = [
     "even",
@@ -64,7 +64,7 @@ def kept_noise(
 
 
 def mean_of(several: list[Pair]) -> Pair:
-    """Average variances that were found in several ways."""
+    """Compute the mean of variances that were found in several ways."""
     rows, cols = (np.mean(parts, axis=0) for parts in zip(*several, strict=True))
     return rows, cols
 
@@ -76,7 +76,7 @@ def renewed(
     variances: Pair,
     rounds: int = 1,
 ) -> Pair:
-    """Improve the variances of rows and columns by the residuals of a fit."""
+    """Update the variances of rows and columns by the residuals of a fit."""
     s, u = variances
     for _ in range(rounds):
         for axis in (0, 1):
@@ -121,7 +121,7 @@ def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weig
     sigma, tau = (np.sqrt(part) for part in variances)
     ones = np.ones_like(sigma), np.ones_like(tau)
     if family == "ridged":
-        return Weighting(positive((masses[0] * variances[0], masses[1] * variances[1])), ones)
+        return Weighting((masses[0] * variances[0], masses[1] * variances[1]), ones)
     p, q = 1 / sigma, 1 / tau
     # Σ_j v q_j of each row, and Σ_i v p_i of each column.
     sums = _weight_sums(engine, (p, q))
@@ -133,7 +133,7 @@ def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weig
         for own, part, mass in zip((p, q), sums, masses, strict=True)
     )
     # λ N_i σ_i with N_i = p_i Σ_j v q_j, in units where p σ = 1 up to the common scale.
-    return Weighting(positive((sums[0] * scale, sums[1])), (shares[0], shares[1]), (p, q))
+    return Weighting((sums[0] * scale, sums[1]), (shares[0], shares[1]), (p, q))
 
 
 def _weight_sums(engine: CompletionEngine, weights: Pair) -> Pair:

@@ -29,8 +29,8 @@ from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry, noise_ridge
 from fastemf.solver.sampling import CellSample, Marks
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import top_svd
-from fastemf.solver.trial import NEWTON_STEPS, Factors, Fitted, Trial, shift_of, step_of, swept
+from fastemf.solver.start import Factors, top_svd
+from fastemf.solver.trial import NEWTON_STEPS, Fitted, Trial, shift_of, step_of, swept
 from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 from fastemf.solver.weighting import Pair
 
@@ -53,6 +53,7 @@ SEED = 0.5  # of the size that a new factor would have if it were alone
 DOUBT = 0.5  # standard errors by which a stronger ridge may be worse
 SIMPLER = 1.005  # of the best loss, which a simpler candidate may have
 NARROW = 2  # steps either side of the ridge of an earlier fit
+MOVING = 10  # sweeps in which the noise-following ridge leaves the ridge of the path
 LOW_NOISE = 0.5  # of the intercepts' loss: below it the noise-following ridge is tried too
 
 
@@ -65,6 +66,8 @@ class Tuned(NamedTuple):
     factors: Factors
     shift: float  # that of the first trial
     correction: float  # of the shift that leave-one-out residuals give
+    intercept_ridge: float  # λ₀, also where the fit has no use for intercepts
+    marks: Marks  # which say what cells were set aside
     tuning: Tuning
 
 
@@ -75,7 +78,7 @@ class _Candidate:
     family: str
     reg: float
     fits: list[Fitted]
-    losses: NDArray[np.float64] = field(init=False)  # by row
+    losses: NDArray[np.float64] = field(init=False)  # by row, in units whose squares are harmless
     step: TuningStep = field(init=False)
 
     def rivals(self, best: _Candidate) -> bool:
@@ -101,6 +104,8 @@ def tune(
     least = FEWEST_CELLS if judge is None else FEWEST
     if size < least:
         return Tuning(note=f"too few observations to tune by ({size}, of at least {least})")
+    if _is_constant(engine):
+        return Tuning(note="all observations are alike")
     trials = _trials(engine, marks) if judge is None else [_given(engine, judge, marks)]
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
@@ -117,7 +122,7 @@ def tune(
     if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
         tuner.try_noise()
     judged = sum(trial.judge.count for trial in trials)
-    return tuner.tuned(_baselines(trials, tuner), judged)
+    return tuner.tuned(_baselines(trials, tuner), judged, marks)
 
 
 def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
@@ -128,6 +133,13 @@ def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     span = round(share * ALL)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
+
+
+def _is_constant(engine: CompletionEngine) -> bool:
+    """Tell whether the observations are alike to rounding, zeros included."""
+    observations, level = engine.observations, engine.mu
+    level = observations.expectile(engine.omega) if level is None else level
+    return observations.rms(level) <= engine.rounding
 
 
 def _given(engine: CompletionEngine, judge: CompletionEngine, marks: Marks) -> Trial:
@@ -244,8 +256,8 @@ class Tuner:
             axis=0,
         )
         rank = max(fit.rank for fit in fits)
-        candidate.losses = sums[:, tallies.LOSS]
-        candidate.step = step_of(family, reg, rank, sums.sum(axis=0))
+        candidate.losses = sums[:, tallies.LOSS] / self.engine.unit**2
+        candidate.step = step_of(family, reg, rank, sums.sum(axis=0), self.trials[0].judge.unit)
         self.tried.append(candidate)
         # The fits of what can no longer be chosen are not worth their memory.
         for other in self.tried:
@@ -307,7 +319,7 @@ class Tuner:
             fits = [self._rescaled(fit, family) for fit in fits]
 
     def _rescaled(self, fit: Fitted, family: str, rounds: int = 1) -> Fitted:
-        """Renew the noise scales by the residuals of a fit, and weigh by them."""
+        """Update the noise scales by the residuals of a fit, and weigh by them."""
         variances = renewed(fit.engine, fit.factors, fit.leverages, fit.variances, rounds)
         weighting = weighting_of(family, fit.engine, variances)
         engine = fit.engine.view(weighting=weighting)
@@ -339,7 +351,9 @@ class Tuner:
         curvature = sums[tallies.CURVATURE] / sums[tallies.MASS] / engine.mass
         root = SEED * np.sqrt((d[new] - reg) / curvature)
         joined = []
-        for factor, pairs, ridge in zip(fit.factors, (U, V), engine.weighting.ridge, strict=True):
+        for factor, pairs, ridge in zip(
+            fit.factors, (U, V), engine.weighting.solved_ridge, strict=True
+        ):
             k = engine.n_factors(factor)
             added = (pairs[:, new] * root / np.sqrt(ridge)[:, None]).astype(dtype)
             joined.append(np.hstack([factor[:, :k], added, factor[:, k:]]))
@@ -351,7 +365,7 @@ class Tuner:
         fits = []
         for trial, fit in zip(self.trials, best.fits, strict=True):
             engine = trial.fitted
-            schedule = noise_ridge(engine, self.settings.k, self.intercepts)
+            schedule = noise_ridge(engine, self.settings.k, self.intercepts, MOVING)
             factors, ridge = swept(
                 engine, self._joined(replace(fit, engine=engine), 0.0), schedule, self.settings,
                 self.settings.max_iter, self.settings.tol,
@@ -374,8 +388,8 @@ class Tuner:
             if candidate.step.rank == 0 and losses[place] <= SIMPLER * losses[lowest]:
                 return place
         for place, candidate in enumerate(self.tried[:lowest]):
-            same = candidate.family == best.family and candidate.step.rank > 0
-            if same and candidate.rivals(best):
+            rival = candidate.family == best.family and candidate.step.rank > 0 and candidate.fits
+            if rival and candidate.rivals(best):
                 return place
         return lowest
 
@@ -409,7 +423,7 @@ class Tuner:
                 break
         return correction
 
-    def tuned(self, baselines: tuple[Baseline, ...], judged: int) -> Tuned:
+    def tuned(self, baselines: tuple[Baseline, ...], judged: int, marks: Marks) -> Tuned:
         """Choose, and say what was tried."""
         place = self.chosen()
         best = self.tried[place]
@@ -422,6 +436,8 @@ class Tuner:
             factors=fit.factors,
             shift=fit.shift,
             correction=self.correction(best),
+            intercept_ridge=self.intercept_ridge,
+            marks=marks,
             tuning=Tuning(
                 steps,
                 place,
@@ -445,13 +461,13 @@ def _scales(engine: CompletionEngine) -> Pair:
     weighting = engine.weighting
     observed = weighting.observations or tuple(np.ones_like(part) for part in weighting.ridge)
     rows, cols = (
-        own / np.sqrt(ridge) for own, ridge in zip(observed, weighting.ridge, strict=True)
+        own / np.sqrt(ridge) for own, ridge in zip(observed, weighting.solved_ridge, strict=True)
     )
     return rows, cols
 
 
 def _alive(engine: CompletionEngine, factors: Factors) -> Factors:
-    """Leave out factors that the ridge has removed."""
+    """Drop factors that the ridge has removed."""
     k = engine.n_factors(factors[0])
     if k == 0:
         return factors

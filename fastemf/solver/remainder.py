@@ -17,7 +17,7 @@ from fastemf.kernels.width import padded
 from fastemf.observations.source import Grouped, Side
 from fastemf.solver.blocks import BLOCKS_PER_THREAD, WORK_OF_LAUNCH, Part
 
-__all__ = ["Remainder", "Slopes", "slopes_block", "tally_block"]
+__all__ = ["Remainder", "Slopes", "enough", "left_of", "runs_of", "slopes_block", "tally_block"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +33,26 @@ class Remainder:
     part: Part
     omega: float
     shift: float
+    unit: float
     n_threads: int
 
-    def each(self, side: Grouped, task: Callable[..., Any], *args: Any) -> Any:
-        """Run a task over the side's blocks."""
+    def each(
+        self,
+        side: Grouped,
+        task: Callable[..., Any],
+        *args: Any,
+        own: tuple[NDArray[Any], ...] = (),
+        about: tuple[NDArray[Any], ...] = (),
+    ) -> Any:
+        """Run a task over the side's blocks.
+
+        `own` and `about` are more arrays by row, and by index on the other side.
+        """
         return side.each(
-            task, (self.other, self.about, self.marks), (self.this, self.own, self.own_marks),
-            self.part, self.omega, self.shift, *args, n_threads=self.n_threads,
+            task,
+            (self.other, self.about, self.marks, *about),
+            (self.this, self.own, self.own_marks, *own),
+            self.part, self.omega, self.shift, self.unit, *args, n_threads=self.n_threads,
         )  # fmt: skip
 
     def sums(self, side: Grouped, task: Callable[..., Any]) -> NDArray[np.float64]:
@@ -61,13 +74,14 @@ def tally_block(
     part: Part,
     omega: float,
     shift: float,
+    unit: float,
     n_threads: int,
 ) -> NDArray[np.float64]:
     """Compute the sums of the rows of one block."""
-    left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift)
+    left = left_of(block, other, about, marks, this, own, own_marks, part, omega, shift, unit)
     out = np.empty((this.shape[0], tallies.N_SUMS))
-    n_threads = _enough(block, other, n_threads)
-    launch(tallies.tally_rows, n_threads, _runs(block, n_threads), tallies.Sums(left, out))
+    n_threads = enough(block, other, n_threads)
+    launch(tallies.tally_rows, n_threads, runs_of(block, n_threads), tallies.Sums(left, out))
     return out
 
 
@@ -82,19 +96,20 @@ def slopes_block(
     part: Part,
     omega: float,
     shift: float,
+    unit: float,
     signed: bool,
     n_threads: int,
 ) -> NDArray[Any]:
     """Compute the slopes of the loss at the observations of one block."""
-    left = _left(block, other, about, marks, this, own, own_marks, part, omega, shift)
+    left = left_of(block, other, about, marks, this, own, own_marks, part, omega, shift, unit)
     out = np.empty(block.size, block.dtype)
-    n_threads = _enough(block, other, n_threads)
-    runs = _runs(block, n_threads)
-    launch(tallies.fill_slopes, n_threads, runs, tallies.Slopes(left, int(signed), out))
+    n_threads = enough(block, other, n_threads)
+    runs = runs_of(block, n_threads)
+    launch(tallies.fill_slopes, n_threads, runs, tallies.SlopesOut(left, int(signed), out))
     return out
 
 
-def _left(
+def left_of(
     block: Side,
     other: NDArray[Any],
     about: NDArray[np.float64],
@@ -105,19 +120,24 @@ def _left(
     part: Part,
     omega: float,
     shift: float,
+    unit: float,
 ) -> tallies.Left:
+    """Gather the observations of a block, and a model of them."""
     rows = Rows(block.indptr, block.indices, block.values, block.weights)
     sample = Sample(np.empty(0, block.dtype), marks, own_marks, *part)
-    return tallies.Left(rows, sample, this, other, own, about, omega, 1 - omega, float(shift))
+    return tallies.Left(
+        rows, sample, this, other, own, about, omega, 1 - omega, float(shift), unit
+    )  # fmt: skip
 
 
-def _enough(block: Side, other: NDArray[Any], n_threads: int) -> int:
+def enough(block: Side, other: NDArray[Any], n_threads: int) -> int:
     """Return as many threads as there is work for."""
     work = block.size * (10.0 + other.shape[1])
     return n_threads if work >= WORK_OF_LAUNCH else 1
 
 
-def _runs(block: Side, n_threads: int) -> NDArray[np.int64]:
+def runs_of(block: Side, n_threads: int) -> NDArray[np.int64]:
+    """Cut the rows of a block into runs of about equal work."""
     return balanced(np.diff(block.indptr) + 1.0, BLOCKS_PER_THREAD * n_threads)
 
 
@@ -155,7 +175,7 @@ def _slopes_times(block: Side, *args: Any) -> NDArray[Any]:
 
 def _times(block: Side, slopes: NDArray[Any], dense: NDArray[Any], n_threads: int) -> NDArray[Any]:
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
-    n_threads = _enough(block, dense, n_threads)
+    n_threads = enough(block, dense, n_threads)
     product = SparseProduct(block.indptr, block.indices, slopes, dense, out)
-    launch(multiply, n_threads, _runs(block, n_threads), product)
+    launch(multiply, n_threads, runs_of(block, n_threads), product)
     return out

@@ -137,8 +137,11 @@ class AnnealedRidge:
         self.ridge = Ridge(share * self._unit, share * asymmetry(self._omega))
 
 
-def noise_ridge(engine: Fitting, k: int, intercepts: bool) -> NoiseRidge:
-    """Make the noise-following ridge for the cells that an engine fits."""
+def noise_ridge(engine: Fitting, k: int, intercepts: bool, moving: int = 0) -> NoiseRidge:
+    """Make the noise-following ridge for the cells that an engine fits.
+
+    For `moving` sweeps it is not frozen: those from a fit at another ridge hardly move at first.
+    """
     width = k + intercepts
     spent = sum(float(np.minimum(mass, width).sum()) for mass in engine.masses)
     return NoiseRidge(
@@ -148,6 +151,7 @@ def noise_ridge(engine: Fitting, k: int, intercepts: bool) -> NoiseRidge:
         mass=engine.mass,
         spread=engine.spread,
         rounding=engine.rounding,
+        moving=moving,
     )
 
 
@@ -172,11 +176,13 @@ class NoiseRidge:
         mass: float,
         spread: float,
         rounding: float,
+        moving: int = 0,
     ) -> None:
         spent = min(dof / mass, 0.9)
         self._per_rms = factor * asymmetry(omega) / float(np.sqrt(1 - spent))
         self._spread = spread
         self._rounding = rounding
+        self._moving = moving
         self._intercepts = asymmetry(omega)
         self.ridge = Ridge(0.0, self._intercepts)
         self.settled = False
@@ -192,7 +198,9 @@ class NoiseRidge:
         before = self.ridge.factors
         self._set(rms)
         moved = abs(self.ridge.factors - before)
-        self.settled = moved <= self.FROZEN_BELOW * before or rms <= self._rounding
+        steady = moved <= self.FROZEN_BELOW * before and self._moving <= 0
+        self.settled = steady or rms <= self._rounding
+        self._moving -= 1
 
     def memory(self) -> list[float]:
         """Return the ridge, and whether it is frozen."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,11 @@ from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule
 from fastemf.solver.settings import Settings
+from fastemf.solver.start import Factors
 from fastemf.solver.tuning import TuningStep
 from fastemf.solver.weighting import Pair
 
 __all__ = ["Fitted", "Trial", "shift_of", "step_of", "swept"]
-
-Factors = tuple[NDArray[Any], NDArray[Any]]
 
 NEWTON_STEPS = 40  # of the shift: it moves one way, and lands when the signs no longer change
 
@@ -53,13 +51,15 @@ class Trial:
         return self.judge.tally(0, *factors, shift=shift)
 
 
-def step_of(family: str, reg: float, rank: int, sums: NDArray[np.float64]) -> TuningStep:
-    """Summarise the sums of all trials of a candidate."""
+def step_of(
+    family: str, reg: float, rank: int, sums: NDArray[np.float64], unit: float
+) -> TuningStep:
+    """Summarise the sums of all trials of a candidate, of data in a unit."""
     mass, loss = sums[tallies.MASS], sums[tallies.LOSS]
     above, below = sums[tallies.ABOVE], sums[tallies.BELOW]
-    spread = max(0.0, sums[tallies.SQUARED_LOSS] - loss**2 / mass)
+    spread = max(0.0, sums[tallies.SQUARED_LOSS] - (loss / unit**2) ** 2 / mass)
     return TuningStep(
-        family, reg, rank, float(loss / mass), float(np.sqrt(spread) / mass),
+        family, reg, rank, float(loss / mass), float(np.sqrt(spread) / mass * unit**2),
         float(below / (above + below)) if above + below > 0 else float("nan"),
     )  # fmt: skip
 

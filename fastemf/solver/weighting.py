@@ -28,6 +28,12 @@ class Weighting:
     intercepts: Pair
     observations: Pair | None = None  # None for ones
 
+    @property
+    def solved_ridge(self) -> Pair:
+        """The ridge with one for zero: a row of which no cell counts must not be without one."""
+        rows, cols = (np.where(part > 0, part, 1.0) for part in self.ridge)
+        return rows, cols
+
 
 def plain(sizes: tuple[int, int]) -> Weighting:
     """Weigh everything alike."""
@@ -36,13 +42,7 @@ def plain(sizes: tuple[int, int]) -> Weighting:
 
 def count_scaled(masses: Pair) -> Weighting:
     """Multiply the ridge of a row or column by its number of observations."""
-    return Weighting(positive(masses), _ones((masses[0].size, masses[1].size)))
-
-
-def positive(multipliers: Pair) -> Pair:
-    """Put one for zero: a row of which no cell counts must not be without a ridge."""
-    rows, cols = (np.where(part > 0, part, 1.0) for part in multipliers)
-    return rows, cols
+    return Weighting(masses, _ones((masses[0].size, masses[1].size)))
 
 
 def _ones(sizes: tuple[int, int]) -> Pair:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.value_check import size_limits
 from fastemf.observations.source import Side
 from fastemf.store.manifest import StoreError
 
@@ -49,12 +50,12 @@ class NumberCheck:
         here = (first, numbers.size)
         if here in self._seen or numbers.size == 0:
             return
-        low, high, limit = numbers.min(), numbers.max(), np.finfo(numbers.dtype).max
+        low, high = numbers.min(), numbers.max()
         # NaN fails every comparison. The squares of values must not overflow.
         if self._positive:
-            right, rule = low > 0 and high <= limit, "positive and finite"
+            right, rule = low > 0 and high < np.inf, "positive and finite"
         else:
-            limit = np.sqrt(limit)
+            limit = size_limits(numbers.dtype)[1]
             right, rule = low > -limit and high < limit, f"below {limit:.3g} in size"
         if not right:
             raise StoreError(
@@ -69,7 +70,7 @@ class NumberCheck:
         `ranges` has the smallest and the largest of the files that were seen so far.
         """
         largest = max(-self._low, self._high)
-        if 0 < largest <= np.sqrt(np.finfo(dtype).tiny):
+        if 0 < largest <= size_limits(dtype)[0]:
             raise StoreError(
                 f"{self._path} is damaged: its largest number is {largest}, whose square vanishes "
                 f"in {dtype}"

@@ -35,6 +35,7 @@ pytestmark = [
 SETTINGS = {
     "default": {},
     "intercepts": {"intercepts": True},
+    "intercepts alone": {"intercepts": True, "k": 0, "reg": "noise"},
     "paper": {"reg": 0, "orthogonalize": True},
     "plain ridge": {"reg": 0.3, "reg_scaling": "plain", "init": "random"},
     "conjugate gradients": {"reg": 0.1, "solver": "cg", "omega": 0.9},
@@ -109,6 +110,20 @@ def test_a_store_gives_the_bits_of_memory(name, client, tmp_path):
     path = build(tmp_path, data, shape=(60, 40))
     assert_same_bits(quietly(path, client=client, **settings), reference)
     assert len(reference.unseen_rows) == 1
+
+
+def test_a_table_over_levels(client, tmp_path):
+    rng = np.random.default_rng(3)
+    rows, cols = rng.integers(0, 60, 1800), rng.integers(0, 50, 1800)
+    level = rng.random(60)[rows] + rng.random(50)[cols]
+    values = level + 8 * np.maximum(level - 1.2, 0) + 0.3 * rng.gamma(1.0, size=1800)
+    settings = {"omega": 0.3, "k": 1, "intercepts": True, "shape": (60, 50)}
+    reference = quietly((rows, cols, values), **settings)
+    path = build(tmp_path, (rows, cols, values), shape=settings.pop("shape"))
+    fit = quietly(path, client=client, **settings)
+    assert_same_bits(fit, reference)
+    np.testing.assert_array_equal(fit.table.values, reference.table.values)
+    np.testing.assert_array_equal(fit.to_dense(), reference.to_dense())
 
 
 def test_weights_and_float32(client, tmp_path):

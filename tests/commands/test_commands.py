@@ -228,6 +228,15 @@ def test_options_reach_the_fit(log, quiet):
     same_fit("model.npz", by_api(reg=0.5, tol=0.5, random_state=3))
 
 
+def test_rank_0_is_intercepts_alone(log, quiet):
+    quiet("fit", log, "-k", "0", "--max-iter", "6", "-o", "model.npz")
+    same_fit("model.npz", by_api(k=0))
+    quiet("levels", log, "-k", "0", "-o", "levels.npz")
+    assert {fit.k for fit in fastemf.load("levels.npz").fits} == {0}
+    assert "rank" in quiet("info", "model.npz")
+    assert quiet("select", log, "--ks", "0", "1", "--folds", "2")
+
+
 def test_validation_stops_a_fit(log, quiet):
     quiet("fit", log, "-k", "2", "--validation", "0.3", "-o", "model.npz")
     same_fit("model.npz", by_api(validation=0.3, max_iter=100))
@@ -748,8 +757,8 @@ def test_bad_models(model, refused):
     ("argv", "message"),
     [
         (["fit", "log.csv", "--omega", "2"], "omega must lie strictly between 0 and 1"),
+        (["fit", "log.csv", "-k", "0", "--no-intercepts"], "k must be at least 1 (0 is intercepts"),
         (["fit", "log.csv", "-k", "-1"], "k must be at least 0, got -1"),
-        (["fit", "log.csv", "-k", "0", "--no-intercepts"], "k must be at least 1"),
         (["fit", "log.csv", "-k", "9"], "k must be at most min(rows, columns) = 8"),
         (["fit", "log.csv", "--reg", "weak"], "reg must be"),
         (["fit", "log.csv", "--reg", "-1"], "reg must be"),
@@ -770,6 +779,7 @@ def test_bad_models(model, refused):
         (["levels", "log.csv", "--omegas", "0.5", "0.5"], "omegas must"),
         (["select", "log.csv", "--folds", "1"], "folds must be at least 2, got 1"),
         (["select", "log.csv", "--ks", "-1"], "ks must be at least 0, got -1"),
+        (["select", "log.csv", "--no-intercepts", "--ks", "0"], "ks must be at least 1 (0 is"),
     ],
 )
 def test_bad_values_of_options(argv, message, log, refused):

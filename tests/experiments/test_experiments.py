@@ -151,7 +151,7 @@ def test_literal_is_algorithm_one():
         (["--rank", "0"], "rank must be at least 1, got 0"),
         (["--rank", "25"], "rank must be at most min(rows, columns) = 24"),
         (["--sweeps", "0"], "sweeps must be at least 1, got 0"),
-        (["--reg", "much"], "reg must be \"auto\", \"noise\" or a number >= 0, got 'much'"),
+        (["--reg", "much"], 'reg must be "auto", "noise" or a number >= 0, got \'much\''),
         (["--reg", "-1"], "reg must be finite and not negative, got -1.0"),
         (["--literal", "--intercepts"], "literal is the paper's algorithm"),
         (["--literal", "--reg", "auto"], "literal is the paper's algorithm"),

@@ -281,6 +281,7 @@ def check_rank(fit: Any, by_cell: np.ndarray, row: int, order: str, n: int) -> N
     listed = listed[~np.isin(listed, fit.unseen_cols)]
     if row in fit.unseen_rows and fit.row_intercepts is None:
         listed = listed[:0]
+    n = min(n, cols.size)
     listed = listed[:n]
     assert found.cols.shape == found.values.shape == (n,)
     assert found.cols[: listed.size].tolist() == cols[listed].tolist(), "rank's columns"

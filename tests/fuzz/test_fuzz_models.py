@@ -100,7 +100,7 @@ def good(tmp_path_factory):
     table = pd.DataFrame(
         R, index=[f"r{i}" for i in range(6)], columns=pd.date_range("2026-01-01", periods=5)
     )
-    for version in (1, 2):
+    for version in (1, 2, 3):
         shutil.copy(GOLDEN / f"model-v{version}.npz", folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -111,7 +111,7 @@ def good(tmp_path_factory):
         for name, fit in STATES.items():
             fit(folder / f"{name}.npz", max_iter=6)
     found = {}
-    for name in ("model-v1", "model-v2", "levels", "float32"):
+    for name in ("model-v1", "model-v2", "model-v3", "levels", "float32"):
         found[name] = (folder / f"{name}.npz").read_bytes(), read_model, fastemf.ModelFileError
     for name in STATES:
         content = (folder / f"{name}.npz").read_bytes()
@@ -154,7 +154,7 @@ def run(good, name, count, seed, tmp_path):
     return ends
 
 
-NAMES = ["model-v1", "model-v2", "levels", "float32", *STATES]
+NAMES = ["model-v1", "model-v2", "model-v3", "levels", "float32", *STATES]
 
 
 @pytest.mark.parametrize("name", NAMES)

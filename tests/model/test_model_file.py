@@ -13,6 +13,7 @@ import pytest
 
 import fastemf
 from fastemf.solver.axis import AxisNoise
+from fastemf.solver.level_table import AxisLevels, LevelTable
 from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 
 RNG = np.random.default_rng(11)
@@ -60,8 +61,15 @@ TUNING = Tuning(
 def model():
     """A model with all that a file can hold but labels."""
     before = fit(intercepts=True)
+    table = LevelTable(
+        np.array([-1.0, 0.5, 2.0]), np.arange(2.0), np.arange(6.0).reshape(3, 2), 0.5
+    )
     rows, cols = (
-        replace(axis, noise=AxisNoise(1 + np.arange(axis.size) / 4, 0.5 + at))
+        replace(
+            axis,
+            noise=AxisNoise(1 + np.arange(axis.size) / 4, 0.5 + at),
+            levels=AxisLevels(np.arange(axis.size) / 3, table),
+        )
         for at, axis in enumerate(before.axes)
     )
     return replace(before, rows=rows, cols=cols, shift=0.125, family="weighted", tuning=TUNING)
@@ -332,6 +340,7 @@ HEADER = {
     "shift": [float("nan"), float("inf"), "0", None, 0],
     "family": ["other", "constant", 1, None],
     "noise": [1.0, [], [1.0], [1.0, 2], [1.0, float("nan")], [-1.0, 1.0], [float("inf"), 1.0], {}],
+    "table": [1, -1.0, float("nan"), float("inf"), "no", [], True],
     "tuning": [1, [], {}, "no", asdict(TUNING) | {"more": 1}],
 }
 
@@ -350,7 +359,7 @@ def test_a_missing_header_field_is_refused(name, bad):
     "name",
     [
         "X", "Y", "history", "unseen_rows", "unseen_cols", "row_intercepts", "col_intercepts",
-        "row_noise", "col_noise",
+        "row_noise", "col_noise", "table", "row_levels", "col_levels", "row_centres", "col_centres",
     ],
 )  # fmt: skip
 def test_a_missing_array_is_refused(name, bad):
@@ -440,6 +449,17 @@ ARRAYS = [
     ("col_noise", np.ones(5, np.float32), "col_noise must be float64 of shape"),
     ("col_noise", holed(5, np.nan), "col_noise must be finite"),
     ("row_noise", holed(6, 0.0), "row_noise must be positive"),
+    ("row_levels", np.ones(5), "row_levels must be float64 of shape"),
+    ("col_levels", holed(5, np.nan), "col_levels must be finite"),
+    ("col_levels", holed(5, 1e308), "col_levels must be finite"),
+    ("row_centres", np.ones(3), "row_centres must rise"),
+    ("row_centres", np.ones(0), "row_centres must be float64 of shape"),
+    ("row_centres", np.arange(4.0), "table must be float64 of shape"),
+    ("col_centres", np.array([0.0, np.inf]), "col_centres must be finite"),
+    ("col_centres", np.ones((2, 1)), "col_centres must be float64 of shape"),
+    ("table", np.ones((2, 3)), "table must be float64 of shape"),
+    ("table", np.ones((3, 2), np.float32), "table must be float64 of shape"),
+    ("table", holed((3, 2), np.inf), "table must be finite"),
     ("history", np.ones((2, 3)), "history must have its columns"),
     ("history", np.ones(16), "history must have its columns"),
     ("history", np.ones((2, 16), np.float32), "history must have its columns"),
@@ -506,8 +526,16 @@ def test_a_validation_loss_may_be_missing_but_not_infinite(bad):
     assert_refused(bad(history=history), "history must be finite")
 
 
-LATER = {"shift": REMOVED, "family": REMOVED, "tuning": REMOVED, "noise": REMOVED}
-LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED}
+LATER = dict.fromkeys(("shift", "family", "tuning", "noise", "table"), REMOVED)
+TABLE = dict.fromkeys(("table", "row_levels", "col_levels", "row_centres", "col_centres"), REMOVED)
+LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED, **TABLE}
+
+
+def test_a_table_is_there_as_a_whole_and_beside_intercepts(bad):
+    assert fastemf.load(bad({"table": None}, **TABLE)).table is None
+    assert_refused(bad({"table": None}), "is unknown")
+    without = {"row_intercepts": REMOVED, "col_intercepts": REMOVED}
+    assert_refused(bad({"intercepts": False}, **without), "table must have intercepts")
 
 
 def test_version_2_has_neither_shift_nor_noise(bad):

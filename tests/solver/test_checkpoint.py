@@ -269,6 +269,7 @@ def state(tmp_path_factory):
     path = tmp_path_factory.mktemp("state") / "state.npz"
     full = R.toarray()
     settings = {"omega": 0.2, "k": 2, "intercepts": True, "validation": full + 5, "patience": 90}
+    settings["reg"] = "noise"
     settings |= {"max_iter": 12, "tol": 0.0, "checkpoint": path, "resume": True}
     with pytest.warns(fastemf.ConvergenceWarning):
         fastemf.complete(R, **settings)

@@ -227,7 +227,7 @@ def run(rise, schedule=None, **settings):
     settings = Settings(omega=0.5, k=1, reg=0, momentum=False, **settings)
     start = np.zeros((2, 1), np.float32), np.zeros((3, 1), np.float32)
     loop = Alternation(
-        Rising(rise), schedule or FixedRidge(0.0, 0.5), settings, lambda record: None
+        Rising(rise), schedule or FixedRidge.given(0.0, 0.5), settings, lambda record: None
     )
     return loop.run(loop.start(*start))
 
@@ -267,7 +267,11 @@ def test_the_end_of_such_a_fit_is_kept_and_said(tmp_path):
         with pytest.warns(RoundingWarning, match=r"in float32 explains.*pass float64"):
             ends.append(
                 alternate(
-                    Rising(0.1), lambda: start, FixedRidge(0.0, 0.5), settings, lambda: ["same"]
+                    Rising(0.1),
+                    lambda: start,
+                    FixedRidge.given(0.0, 0.5),
+                    settings,
+                    lambda: ["same"],
                 )
             )
     assert ends[0].spoilt

@@ -39,7 +39,10 @@ class Scene:
         self.counts = np.ones(90, bool)
         if sampled:
             self.counts = np.array(
-                [is_in_sample(int(marks[0][i]), int(marks[1][j]), *part) for i, j in zip(*entries, strict=True)]
+                [
+                    is_in_sample(int(marks[0][i]), int(marks[1][j]), *part)
+                    for i, j in zip(*entries, strict=True)
+                ]
             )
         self.marks = marks
         self.engine = CompletionEngine(
@@ -125,7 +128,10 @@ def test_slopes_multiply_as_their_matrix_does(scene):
     slope = scene.v * scene.w * scene.r * scales[0][scene.i] * scales[1][scene.j] * scene.counts
     if signed:
         rows, cols = scene.marks
-        bits = [hash_of_cell(int(rows[i]), int(cols[j])) & 1 for i, j in zip(scene.i, scene.j, strict=True)]
+        bits = [
+            hash_of_cell(int(rows[i]), int(cols[j])) & 1
+            for i, j in zip(scene.i, scene.j, strict=True)
+        ]
         slope = np.where(np.array(bits, bool), -slope, slope)
     dense = np.zeros((M, N))
     np.add.at(dense, (scene.i, scene.j), slope)
