@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Baseline", "Tuning", "TuningStep"]
+__all__ = ["MEANING", "Baseline", "Tuning", "TuningStep"]
 
 NOTHING_ADDED = 0.995  # of row + column levels' loss: above that the factors add nothing
-MEANING = {  # of a family, in words
+MEANING = {  # of each family, in words
+    "constant": "no rows, columns or factors",
     "even": "all observations count alike",
     "weighted": "noisy rows and columns count less",
     "ridged": "noisy rows and columns are shrunk more",
@@ -155,8 +156,6 @@ class Tuning:
 
 
 def _ratio(loss: float, of: float) -> str:
-    """Write a loss as a share of another, which may be 0 where the first is as good as 0."""
-    if not of > 0:
-        return "none"
-    share = loss / of
-    return f"{share:.2f}" if share >= 0.005 else f"{share:.0e}"
+    """Write a loss as a share of another, which may be 0."""
+    share = loss / of if of > 0 else math.inf if loss > 0 else 1.0
+    return f"{share:.2f}" if share >= 0.01 else f"{share:.1g}"
