@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, fields
 from typing import Any
 
-from fastemf.solver.tuning import Baseline, Tuning, TuningStep
+from fastemf.solver.tuning import MEANING, Baseline, Tuning, TuningStep
 
 __all__ = ["record_of", "tuning_of"]
 
@@ -30,6 +30,8 @@ def tuning_of(record: Any) -> Tuning | None:
     first, last = (0, len(tuning.steps) - 1) if tuning.steps else (-1, -1)
     if not first <= tuning.chosen <= last:
         raise ValueError("tuning must have the step that was chosen")
+    if not {step.family for step in tuning.steps} <= MEANING.keys():
+        raise ValueError(f"tuning must have steps of the families {', '.join(MEANING)}")
     return tuning
 
 

@@ -79,9 +79,8 @@ def tuning(
 ) -> Axes:
     """Draw what ``reg="auto"`` tried: the loss on cells set aside against the ridge, by family.
 
-    Losses are those of a constant's, bars are standard errors. Models without factors are at the
-    right, the baselines are horizontal lines, and the
-    candidate chosen is ringed.
+    Losses are shares of a constant's, bars are standard errors. Models without factors are at the
+    right, baselines are horizontal lines, and the candidate chosen is ringed.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def tuning(
         raise ValueError(f"tuned must have candidates to draw, got {why}")
     ax = drawn_on(ax)
     baselines = {baseline.name: baseline.loss for baseline in found.baselines}
-    unit_loss = baselines["constant"] or 1.0  # all losses of constant data are 0
+    unit_loss = baselines.get("constant") or 1.0  # all losses of constant data are 0
     places, ticks = _ridge_axis([step.reg for step in found.steps])
 
     def curve(steps: Sequence[TuningStep]) -> tuple[list[float], list[float]]:
@@ -119,14 +118,9 @@ def tuning(
         steps = [step for step in found.steps if step.family == family]
         errors = [step.standard_error / unit_loss for step in steps]
         ax.errorbar(
-            *curve(steps),
-            yerr=errors,
-            label=family,
-            marker=marker,
-            capsize=3,
-            elinewidth=1,
+            *curve(steps), yerr=errors, label=family, marker=marker, capsize=3, elinewidth=1,
             **style,
-        )
+        )  # fmt: skip
     for (name, loss), dashes in zip(baselines.items(), BASELINE_DASHES, strict=False):
         ax.axhline(loss / unit_loss, color="0.5", ls=dashes, lw=1.5, label=f"baseline: {name}")
     ax.plot(

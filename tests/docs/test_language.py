@@ -24,18 +24,19 @@ PAGES = [
 VERBS = re.findall(
     r"\w+",
     """
-Add Address Allocate Alternate Answer Append Apply Approach Ask Assemble Begin Bound Build Call Cast
-Change Check Choose Clear Clip Close Combine Compare Compile Complete Compute Condense Configure
-Connect Continue Convert Copy Correct Count Create Cut Decide Delete Describe Divide Do Draw Drop
-Encode Estimate Evaluate Exchange Extend Extrapolate Factor Fetch Fill Find Fit Fold Follow Forget
-Form Format Gather Generate Get Give Go Group Hand Hash Hold Initialise Insist Invert Join Judge
-Keep Label Launch Let List Load Look Make Mark Measure Merge Minimise Move Multiply Name Narrow
-Normalise Number Observe Open Order Orthogonalise Orthonormalise Overwrite Pack Pad Parse Pass Pick
-Place Plan Predict Prepare Print Project Propose Put Raise Rank Read Rebuild Record Recover Reduce
-Refuse Release Remember Remove Render Repeat Replace Report Reset Resume Return Rotate Round Run
-Save Say Scale Search Select Send Set Shift Show Shrink Shuffle Skip Solve Sort Split Spread Start
-Step Stop Store Subtract Sum Summarise Swap Take Tell Test Time Track Transform Transpose Try Tune
-Turn Undo Unpack Update Use Verify Visit Wait Warm Warn Weigh Widen Wrap Write Yield
+Add Address Allocate Alternate Answer Append Apply Approach Ask Assemble Average Begin Bound Build
+Call Cast Change Check Choose Clear Clip Close Combine Compare Compile Complete Compute Condense
+Configure Connect Continue Convert Copy Correct Count Create Cut Decide Delete Describe Divide Do
+Draw Drop Encode Estimate Evaluate Exchange Extend Extrapolate Factor Fetch Fill Find Fit Fold
+Follow Forget Form Format Gather Generate Get Give Go Group Hand Hash Hold Improve Initialise Insist
+Interpolate Invert Join Judge Keep Label Launch Leave Let List Load Look Make Mark Measure Merge
+Minimise Mix Move Multiply Name Narrow Normalise Number Observe Open Order Orthogonalise
+Orthonormalise Overwrite Pack Pad Parse Pass Pick Place Plan Predict Prepare Print Project Propose
+Put Raise Rank Read Rebuild Record Recover Reduce Refuse Release Remember Remove Render Renew Repeat
+Replace Report Reset Resume Return Rotate Round Run Save Say Scale Search Select Send Set Shift Show
+Shrink Shuffle Skip Solve Sort Split Spread Start Step Stop Store Subtract Sum Summarise Swap Take
+Tell Test Time Track Transform Transpose Try Tune Turn Undo Unpack Update Use Verify Visit Wait Warm
+Warn Weigh Widen Wrap Write Yield
 """,
 )
 

@@ -367,14 +367,15 @@ def test_a_missing_array_is_refused(name, bad):
 
 
 TUNINGS = {
-    "steps": [None, {}, [1], [{}], [asdict(TUNING.steps[0]) | {"rank": -1}]],
+    "steps": [None, {}, [1], [{}], [asdict(TUNING.steps[0]) | {"rank": -1}],
+              [asdict(TUNING.steps[0]), asdict(TUNING.steps[0]) | {"family": "other"}]],
     "chosen": [-1, 2, 0.0, None, 10**400],
     "baselines": [None, [["constant", 2.0]], [{"name": 1, "loss": 2.0}]],
     "cells": [-1, 0.5, True],
     "folds": [-1, "1"],
     "note": [None, 1],
     "noise": [float("nan"), float("inf"), -1.0, 0],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in TUNINGS.items() for v in vs])
