@@ -16,7 +16,7 @@ from fastemf.solver.blocks import ALL, Part
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.remainder import enough, left_of, runs_of
 from fastemf.solver.sampling import Marks
-from fastemf.solver.trial import Factors
+from fastemf.solver.start import Factors
 from fastemf.solver.weighting import Pair
 
 __all__ = ["FOLDS", "LeftOver", "fold_part"]

@@ -19,7 +19,8 @@ from fastemf.solver.level_table import AxisLevels, LevelTable, places
 from fastemf.solver.records import Ridge
 from fastemf.solver.sampling import CellSample, Marks
 from fastemf.solver.settings import Settings
-from fastemf.solver.trial import Factors, swept
+from fastemf.solver.start import Factors
+from fastemf.solver.trial import swept
 from fastemf.solver.weighting import Pair
 
 __all__ = ["fitted_table"]
