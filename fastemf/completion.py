@@ -20,13 +20,14 @@ from fastemf.solver.holding import Holding
 from fastemf.solver.level_table import AxisLevels
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
-from fastemf.solver.path import Tuned, tune
+from fastemf.solver.path import tune
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import EarlierModel, can_start_from, starting_factors, widened
 from fastemf.solver.table import fitted_table
 from fastemf.solver.trial import shift_of
+from fastemf.solver.tuner import Tuned
 from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
 from fastemf.support.memory import check_memory

@@ -18,7 +18,7 @@ from fastemf.datasets import load_wsdream, make_skewed
 from fastemf.loss import expectile_loss
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import observe
-from fastemf.solver import path
+from fastemf.solver import path, tuner
 from fastemf.solver.ridge import NOISE_FACTOR
 
 OMEGAS = (0.1, 0.5, 0.9)
@@ -193,12 +193,12 @@ def test_all_levels_set_the_same_cells_aside(monkeypatch, random_state):
 def test_a_neighbours_path_narrows_the_next():
     low, *others = tuned(True).fits
     assert low.tuning.noise > 0
-    around = min(low.tuning.best.reg / low.tuning.noise, path.FIRST)
+    around = min(low.tuning.best.reg / low.tuning.noise, tuner.FIRST)
     middle = others[0].tuning
     tried = [step.reg for step in middle.steps if np.isfinite(step.reg) and step.family != "noise"]
     # The norm of the family chosen is that of the only path.
-    assert max(tried) <= 1.001 * around * path.RATIO**-path.NARROW * middle.noise
-    apart = np.log(np.array(tried[:-1]) / tried[1:]) / -np.log(path.RATIO)
+    assert max(tried) <= 1.001 * around * tuner.RATIO**-tuner.NARROW * middle.noise
+    apart = np.log(np.array(tried[:-1]) / tried[1:]) / -np.log(tuner.RATIO)
     np.testing.assert_allclose(apart, 1)
 
 

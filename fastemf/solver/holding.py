@@ -8,11 +8,11 @@ import numpy as np
 
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.noise import weighting_of
-from fastemf.solver.path import INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuned, noise_norm
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
 from fastemf.solver.settings import Settings
 from fastemf.solver.trial import swept
+from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuned, noise_norm
 from fastemf.solver.tuning import Tuning
 
 __all__ = ["Holding"]

@@ -13,7 +13,8 @@ import fastemf
 from fastemf.datasets import make_skewed
 from fastemf.model.folding import folded_axis
 from fastemf.observations.memory import observe
-from fastemf.solver.path import FEWEST_CELLS, NARROW
+from fastemf.solver.path import FEWEST_CELLS
+from fastemf.solver.tuner import NARROW
 
 R = observed()
 ROWS, COLS = np.nonzero(~np.isnan(R))
