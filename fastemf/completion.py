@@ -21,10 +21,10 @@ from fastemf.solver.level_table import AxisLevels
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.path import tune
-from fastemf.solver.records import SweepRecord
+from fastemf.solver.records import Ridge, SweepRecord
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import EarlierModel, can_start_from, starting_factors, widened
+from fastemf.solver.start import EarlierModel, starting_factors, widened
 from fastemf.solver.table import fitted_table
 from fastemf.solver.trial import shift_of
 from fastemf.solver.tuner import Tuned
@@ -360,7 +360,7 @@ def _planned(
         counted = settings.reg_scaling == "count"
         count = 1.0 if counted else engine.observations.mass / float(m * n) ** 0.5
         return _Plan(engine, settings.numbered_ridge(count), start)
-    following = noise_ridge(engine, settings.k, settings.intercepts)
+    following: RidgeSchedule = noise_ridge(engine, settings.k, settings.intercepts)
     if settings.reg == "noise":
         return _Plan(engine, following, start)
     earlier = init.tuning if isinstance(init, Factorization) else None
@@ -369,23 +369,31 @@ def _planned(
     )
     if isinstance(found, Tuning):
         return _Plan(engine, following, start, tuning=found)
-    rank, follows = engine.n_factors(found.factors[0]), found.family == "noise"
+    follows = found.family == "noise"
+    chosen, schedule = engine, following
+    if not follows:
+        chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
+        schedule = FixedRidge(found.ridge)
 
     def start_found() -> tuple[NDArray[Any], NDArray[Any]]:
-        if isinstance(init, Factorization):
-            given = start()  # also refuses what is not of these data
-            if can_start_from(init.axes, init.scale, rank):
-                return given
-        return widened(found.factors, rank, settings.k)
+        rank = engine.n_factors(found.factors[0])
+        ours = widened(found.factors, rank, settings.k)
+        if not isinstance(init, Factorization):
+            return ours
+        # An earlier fit may lack factors, which would then stay away, or be of another level.
+        theirs = start()
+        return min((theirs, ours), key=lambda factors: _objective(chosen, factors, found.ridge))
 
-    if isinstance(init, Factorization) or (init == "spectral" and not follows):
-        first = start_found
-    else:
-        first = start
-    if follows:
-        return _Plan(engine, following, first, found, found.tuning)
-    chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
-    return _Plan(chosen, FixedRidge(found.ridge), first, found, found.tuning)
+    use_found = isinstance(init, Factorization) or (init == "spectral" and not follows)
+    return _Plan(chosen, schedule, start_found if use_found else start, found, found.tuning)
+
+
+def _objective(
+    engine: CompletionEngine, factors: tuple[NDArray[Any], NDArray[Any]], ridge: Ridge
+) -> float:
+    half = engine.evaluate(*factors)
+    loss = engine.omega * half.above + (1 - engine.omega) * half.below
+    return loss + engine.penalty(*factors, ridge)
 
 
 def _warn_of_gaps(observations: Source, k: int, *, interpolates: bool) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf import completion
+from fastemf.kernels.threads import single_threaded_blas
 from fastemf.loss import sign_weights
 from fastemf.model.factorization import Factorization
 from fastemf.model.prediction import residuals
@@ -20,7 +21,6 @@ from fastemf.observations.memory import Observations
 from fastemf.solver.opening import hold_apart, open_in_memory
 from fastemf.solver.progress import counting
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import can_start_from
 from fastemf.support.validation import (
     check_choice,
     check_integer,
@@ -41,6 +41,7 @@ RULES = ("auto", "noise")  # ridges that are no numbers, in the table's order
 PARTS = 10  # parts of each fold, over which standard errors are taken
 CLEARLY = 4.0  # a setting worse than the leader by so many standard errors is dropped
 NEGLIGIBLE = 1e-3  # share of the loss by which a setting may be worse without anyone minding
+ALIVE = 0.01  # size of a factor's entries in the fit, relative to the data's
 ENOUGH = 10  # parts without which a standard error is not trusted for that
 
 
@@ -365,7 +366,12 @@ def _start(previous: Factorization | None, k: int, reg: float | str) -> Any:
     """Choose what to start from: the fit at the next stronger ridge if its factors are alive."""
     if previous is None or previous.k != k or reg in RULES:
         return "spectral"
-    return previous if can_start_from(previous.axes, previous.scale, k) else "spectral"
+    if k == 0:
+        return previous
+    with single_threaded_blas():
+        weakest = float(np.linalg.norm(previous.X, -2) * np.linalg.norm(previous.Y, -2))
+    m, n = previous.shape
+    return previous if weakest > ALIVE * previous.scale * float(m * n) ** 0.5 else "spectral"
 
 
 def _check_ranks(ks: Any, shape: tuple[int, int], intercepts: bool) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,6 @@ from fastemf.support.validation import check_factor
 __all__ = [
     "EarlierModel",
     "balanced_factors",
-    "can_start_from",
     "given_factors",
     "grown_factors",
     "starting_factors",
@@ -37,7 +35,6 @@ __all__ = [
 OVERSAMPLING = 10
 POWER_ITERATIONS = 1  # more change the start but not the fit: see `_spectral_start`
 INTERCEPT_SWEEPS = 5
-ALIVE = 0.01  # size of a factor's entries in a model to start from, relative to the data's
 
 Factors = tuple[NDArray[Any], NDArray[Any]]
 Product = Callable[[NDArray[Any]], NDArray[Any]]
@@ -91,19 +88,6 @@ def starting_factors(
     )
     dtype = observations.dtype
     return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
-
-
-def can_start_from(axes: tuple[Axis, Axis], scale: float, rank: int) -> bool:
-    """Tell whether a model of data of this scale has that many factors that a ridge left alive.
-
-    A factor that is all but removed would stay removed; intercepts alone are found as soon anew.
-    """
-    if rank == 0:
-        return False
-    with single_threaded_blas():
-        weakest = [float(np.linalg.svd(axis.factor, compute_uv=False)[rank - 1]) for axis in axes]
-    size = math.sqrt(axes[0].size * axes[1].size)
-    return weakest[0] * weakest[1] > ALIVE * scale * size
 
 
 def widened(factors: Factors, rank: int, k: int) -> Factors:
