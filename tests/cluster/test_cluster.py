@@ -167,7 +167,7 @@ def test_levels_and_validation(client, tmp_path):
     path = build(tmp_path, data, shape=(60, 40))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        settings = {"omegas": (0.2, 0.8), "k": 2, "max_iter": 3}
+        settings = {"omegas": (0.2, 0.8), "k": 2, "max_iter": 3, "reg": "noise"}
         levels = fastemf.complete_levels(path, client=client, **settings)
         reference = fastemf.complete_levels(data, shape=(60, 40), **settings)
     for fit, other in zip(levels.fits, reference.fits, strict=True):
