@@ -87,6 +87,8 @@ def build(folder, entries, **settings):
 
 
 def quietly(*args, **settings):
+    """Fit, at the noise-following ridge unless told otherwise: a tuned fit is many fits."""
+    settings.setdefault("reg", "noise")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # gaps, and too few sweeps
         return fastemf.complete(*args, **settings)
@@ -98,9 +100,8 @@ def assert_same_bits(fit, reference):
     assert repr([replace(record, seconds=0.0) for record in fit.history]) == repr(
         [replace(record, seconds=0.0) for record in reference.history]
     )  # NaN is not equal to itself
-    assert (fit.reg, fit.mu, fit.scale, fit.converged) == (
-        reference.reg, reference.mu, reference.scale, reference.converged,
-    )  # fmt: skip
+    for name in ("reg", "intercept_reg", "mu", "shift", "scale", "family", "tuning", "converged"):
+        assert getattr(fit, name) == getattr(reference, name)
 
 
 # --- the same bits --------------------------------------------------------------------------
@@ -111,6 +112,16 @@ def test_a_store_gives_the_bits_of_memory(name, client, tmp_path):
     data = triplets()
     settings = {"omega": 0.2, "k": 3, "max_iter": 3, **SETTINGS[name]}
     reference = quietly(data, shape=(60, 40), **settings)
+    path = build(tmp_path, data, shape=(60, 40))
+    assert_same_bits(quietly(path, client=client, **settings), reference)
+
+
+@pytest.mark.slow  # a tuned fit asks the workers thousands of times
+def test_a_tuned_fit_has_the_bits_of_memory(client, tmp_path):
+    data = triplets(size=420)
+    settings = {"omega": 0.5, "k": 1, "reg": "auto", "max_iter": 3}
+    reference = quietly(data, shape=(60, 40), **settings)
+    assert reference.tuning.steps
     path = build(tmp_path, data, shape=(60, 40))
     assert_same_bits(quietly(path, client=client, **settings), reference)
     assert len(reference.unseen_rows) == 1
@@ -185,7 +196,7 @@ def test_levels_and_validation(client, tmp_path):
     path = build(tmp_path, data, shape=(60, 40))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        settings = {"omegas": (0.2, 0.8), "k": 2, "max_iter": 3}
+        settings = {"omegas": (0.2, 0.8), "k": 2, "max_iter": 3, "reg": "noise"}
         levels = fastemf.complete_levels(path, client=client, **settings)
         reference = fastemf.complete_levels(data, shape=(60, 40), **settings)
     for fit, other in zip(levels.fits, reference.fits, strict=True):
