@@ -122,7 +122,7 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
         if level["table"]:
-            lines.append(("", "and a table over the levels of row and column"))
+            lines.append(("", "a table over the levels of row and column is added"))
         end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
         if level["tuning"] is not None:
