@@ -139,6 +139,13 @@ def test_which_ridge_is_followed():
     assert fixed.ridge == (0.0, 0.0)
 
 
+def test_a_ridge_may_be_named():
+    for name in ("auto", "noise"):
+        assert Settings(omega=0.5, k=1, reg=name).reg == name
+        with pytest.raises(ValueError, match=f'reg="{name}" is count-scaled; give reg a number'):
+            Settings(omega=0.5, k=1, reg=name, reg_scaling="plain")
+
+
 def test_a_seed_begins_anew_and_a_generator_goes_on():
     one = Settings(omega=0.5, k=1, random_state=3)
     assert one.generator().random() == one.generator().random()

@@ -42,6 +42,7 @@ class Binned(NamedTuple):
     terms: Terms
     own: NDArray[np.uint8]
     about: NDArray[np.uint8]
+    steps: NDArray[np.float64]  # by bins, scaled: residuals above and below have their weights
     out: NDArray[np.int64]  # by run, fold, bin of the row, bin of the column
 
 
@@ -79,8 +80,9 @@ def _whole(number):
 
 @unit()
 def sum_bins(first, last, binned):
-    """Sum slopes and curvatures by bin, for some runs of rows."""
+    """Sum slopes (at zero) and curvatures by bin, for some runs of rows."""
     terms, own, about, out = binned.terms, binned.own, binned.about, binned.out
+    steps = binned.steps
     left, bounds, share = terms.left, terms.bounds, terms.share
     indptr, indices, weights = left.rows.indptr, left.rows.indices, left.rows.weights
     for run in range(first, last):
@@ -89,9 +91,9 @@ def sum_bins(first, last, binned):
                 j = indices[e]
                 fold = _fold_of(i, j, terms)
                 t = _rest(i, e, terms)
-                v = share * np.float64(weights[e]) if weights.size else share
-                w = v * (left.upper if t >= 0 else left.lower)
                 p, q = own[i, fold], about[j, fold]
+                v = share * np.float64(weights[e]) if weights.size else share
+                w = v * (left.upper if t >= steps[p, q] else left.lower)
                 out[run, fold, p, q, SLOPE] += _whole(w * t)
                 out[run, fold, p, q, CURVATURE] += _whole(w)
 

@@ -606,7 +606,7 @@ class Factorization:
         >>> import numpy as np, fastemf
         >>> R = np.outer([1.0, 2.0, 3.0], [3.0, 4.0, 5.0]) + np.eye(3)
         >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0.01)
-        >>> fit.loo(R).loss > 0.5 * np.mean((R - fit.to_dense()) ** 2)
+        >>> bool(fit.loo(R).loss > 0.5 * np.mean((R - fit.to_dense()) ** 2))
         True
         """
         observed = read_observations(self.axes, R, (rows, cols, values), weights, shape)

@@ -16,13 +16,13 @@ from fastemf.solver.blocks import ALL, Part
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.remainder import enough, left_of, runs_of
 from fastemf.solver.sampling import Marks
+from fastemf.solver.trial import Factors
 from fastemf.solver.weighting import Pair
 
 __all__ = ["FOLDS", "LeftOver", "fold_part"]
 
 FOLDS = 5
 
-Factors = tuple[NDArray[Any], NDArray[Any]]
 Items = tuple[NDArray[Any], NDArray[Any]]  # by row and fold, and by column and fold
 
 
@@ -64,9 +64,12 @@ class LeftOver:
         share = math.ldexp(1.0, -math.frexp(engine.mass)[1])
         self._bounds = Bounds(low, high, self.scale, share)
 
-    def by_bin(self, bins: Items, shape: tuple[int, int]) -> NDArray[np.int64]:
-        """Sum slopes and curvatures of the loss by fold and bins."""
-        return self._sum(_bins_block, bins, shape)
+    def by_bin(self, bins: Items, steps: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Sum slopes (at zero) and curvatures of the loss by fold and bins.
+
+        Residuals are weighted by whether they are above a bin's step, which is scaled.
+        """
+        return self._sum(_bins_block, bins, steps)
 
     def losses(self, places: Items, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Sum the loss of each fold with its table and without, the table's values scaled."""
@@ -86,10 +89,10 @@ def _range(block: Side, n_threads: int) -> tuple[float, float]:
 
 def _bins_block(block: Side, *args: Any) -> NDArray[np.int64]:
     """Compute the sums of one block, over all its rows."""
-    terms, bins, shape, n_threads = _terms(block, *args)
-    out = np.zeros((terms.bounds.size - 1, FOLDS, *shape, 2), np.int64)
+    terms, bins, steps, n_threads = _terms(block, *args)
+    out = np.zeros((terms.bounds.size - 1, FOLDS, *steps.shape, 2), np.int64)
     runs = np.arange(terms.bounds.size)
-    launch(kernels.sum_bins, n_threads, runs, kernels.Binned(terms, *bins, out))
+    launch(kernels.sum_bins, n_threads, runs, kernels.Binned(terms, *bins, steps, out))
     return np.asarray(out.sum(axis=0))
 
 

@@ -47,7 +47,7 @@ class LevelTable:
         return self.row_centres, self.col_centres
 
     def at(self, rows: NDArray[np.float64], cols: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Interpolate at levels of rows and columns, of one shape."""
+        """Compute the values at levels of rows and columns, of one shape."""
         (a, b, s), (c, d, t) = map(places, (rows, cols), self.centres)
         V = self.values
         low = V[a, c] + t * (V[a, d] - V[a, c])

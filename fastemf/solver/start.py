@@ -84,6 +84,11 @@ def starting_factors(
         raise unknown_init(init)
     if mu is not None:
         X, Y = np.hstack([X, a]), np.hstack([Y, c])
+    # What is never observed is zero from the start, which is the end where no sweep is an advance.
+    X, Y = (
+        factor if mass.all() else np.where(mass[:, None] > 0, factor, 0)
+        for factor, mass in zip((X, Y), engine.masses, strict=True)
+    )
     dtype = observations.dtype
     return np.ascontiguousarray(X, dtype), np.ascontiguousarray(Y, dtype)
 

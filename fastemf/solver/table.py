@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.level_sums import CURVATURE, SLOPE, WITH, WITHOUT
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.level_sums import FOLDS, Factors, LeftOver, fold_part
+from fastemf.solver.level_sums import FOLDS, LeftOver, fold_part
 from fastemf.solver.level_table import AxisLevels, LevelTable, places
 from fastemf.solver.records import Ridge
 from fastemf.solver.sampling import CellSample, Marks
 from fastemf.solver.settings import Settings
-from fastemf.solver.trial import swept
+from fastemf.solver.trial import Factors, swept
 from fastemf.solver.weighting import Pair
 
 __all__ = ["fitted_table"]
@@ -28,6 +28,7 @@ BINS = 12
 BY_VALUE = 0.25  # of an edge between bins; the rest is by quantile: tails need bins of their own
 PRIOR = 20.0  # observations' worth of zero
 SMOOTHING = 0.3
+NEWTON_STEPS = 3  # of each bin's expectile; the tables of the folds have their signs from all
 MOST_WORSE = 1  # folds that a table may make worse
 SWEEPS, TOL = 10, 1e-4  # of levels
 
@@ -68,19 +69,19 @@ def fitted_table(
         np.searchsorted(edges, of_axis, side="right").astype(np.uint8)
         for (edges, _), of_axis in zip(bins, by_fold, strict=True)
     ]
-    shape = bins[0].centres.size, bins[1].centres.size
-    sums = left.by_bin((found[0], found[1]), shape)
-    prior = PRIOR * float(sums[..., CURVATURE].sum()) / even.mass
-    values = np.stack([_values(sums.sum(axis=0) - part, prior) for part in sums])
+    steps = np.zeros((bins[0].centres.size, bins[1].centres.size))
+    for _ in range(NEWTON_STEPS):
+        sums = left.by_bin((found[0], found[1]), steps)
+        prior = PRIOR * float(sums[..., CURVATURE].sum()) / even.mass
+        steps = _steps(sums.sum(axis=0), prior)
+    values = np.stack([_smoothed(_steps(sums.sum(axis=0) - part, prior)) for part in sums])
     at = [_positions(of_axis, centres) for (_, centres), of_axis in zip(bins, by_fold, strict=True)]
     losses = left.losses((at[0], at[1]), values)
     worse = np.count_nonzero(losses[:, WITH] >= losses[:, WITHOUT])
     total = losses.sum(axis=0)
     if worse > MOST_WORSE or total[WITH] >= total[WITHOUT]:
         return None
-    table = LevelTable(
-        bins[0].centres, bins[1].centres, _values(sums.sum(axis=0), prior) / left.scale, ridge
-    )
+    table = LevelTable(bins[0].centres, bins[1].centres, _smoothed(steps) / left.scale, ridge)
     return AxisLevels(levels[0], table), AxisLevels(levels[1], table)
 
 
@@ -118,9 +119,13 @@ def _bins(levels: NDArray[np.float64], mass: NDArray[np.float64]) -> _Bins:
     return _Bins(edges, centres)
 
 
-def _values(sums: NDArray[np.int64], prior: float) -> NDArray[np.float64]:
-    """Take a Newton step in each bin, shrunk, and smooth it with the bins beside."""
-    steps = sums[..., SLOPE] / (sums[..., CURVATURE] + prior)
+def _steps(sums: NDArray[np.int64], prior: float) -> NDArray[np.float64]:
+    """Take a Newton step in each bin, shrunk."""
+    return np.asarray(sums[..., SLOPE] / (sums[..., CURVATURE] + prior))
+
+
+def _smoothed(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Combine each bin with those beside it."""
     total, count = np.zeros_like(steps), np.zeros_like(steps)
     for axis in (0, 1):
         for here, there in ((slice(1, None), slice(-1)), (slice(-1), slice(1, None))):

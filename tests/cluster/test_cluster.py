@@ -23,6 +23,10 @@ from fastemf.cluster.workers import Cluster, WorkersLostError
 from fastemf.inputs import entries
 from fastemf.observations import memory as observations
 from fastemf.observations.memory import observe
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.level_sums import FOLDS, LeftOver
+from fastemf.solver.opening import open_source
+from fastemf.solver.records import Ridge
 
 distributed = pytest.importorskip("distributed")
 
@@ -112,18 +116,28 @@ def test_a_store_gives_the_bits_of_memory(name, client, tmp_path):
     assert len(reference.unseen_rows) == 1
 
 
-def test_a_table_over_levels(client, tmp_path):
-    rng = np.random.default_rng(3)
-    rows, cols = rng.integers(0, 60, 1800), rng.integers(0, 50, 1800)
-    level = rng.random(60)[rows] + rng.random(50)[cols]
-    values = level + 8 * np.maximum(level - 1.2, 0) + 0.3 * rng.gamma(1.0, size=1800)
-    settings = {"omega": 0.3, "k": 1, "intercepts": True, "shape": (60, 50)}
-    reference = quietly((rows, cols, values), **settings)
-    path = build(tmp_path, (rows, cols, values), shape=settings.pop("shape"))
-    fit = quietly(path, client=client, **settings)
-    assert_same_bits(fit, reference)
-    np.testing.assert_array_equal(fit.table.values, reference.table.values)
-    np.testing.assert_array_equal(fit.to_dense(), reference.to_dense())
+def test_sums_over_bins_of_levels(client, tmp_path):
+    """All that a table needs beside half-sweeps and tallies, which every tuned fit has."""
+    data = triplets()
+    path = build(tmp_path, data, shape=(60, 40))
+    rng = np.random.default_rng(0)
+    factors = rng.random((60, 3)), rng.random((40, 3))
+    marks = tuple(rng.integers(0, 2**32, size, dtype=np.int64) for size in (60, 40))
+    bins = tuple(rng.integers(0, 4, (size, FOLDS)).astype(np.uint8) for size in (60, 40))
+    places = tuple(rng.uniform(0, 3, (size, FOLDS)) for size in (60, 40))
+    values = rng.uniform(-0.5, 0.5, (FOLDS, 4, 4))
+
+    def sums(source):
+        engine = CompletionEngine(source, 0.2, mu=0.3, n_threads=1)
+        leverages = engine.leverages(*factors, Ridge(0.1, 0.1))
+        left = LeftOver(engine, factors, leverages, 0.1, marks)
+        return left.by_bin(bins, values[0]), left.losses(places, values)
+
+    expected = sums(observe(data, shape=(60, 40)))
+    with open_source(path, None, None, (None, None, None), client, 1) as source:
+        found = sums(source)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
 
 
 def test_weights_and_float32(client, tmp_path):

@@ -108,13 +108,14 @@ def test_constant_data_without_ridge_end_at_no_ridge():
 
 
 @pytest.mark.compiled
-def test_float32_with_a_large_offset_goes_on_fitting():
+@pytest.mark.parametrize("reg", ["noise", pytest.param("auto", marks=pytest.mark.thorough)])
+def test_float32_with_a_large_offset_goes_on_fitting(reg):
     # 64 eps of the data's size was larger than the signal, and the first sweep the last
     rng = np.random.default_rng(0)
     M = 20000 + 0.3 * rng.standard_normal((200, 3)) @ rng.standard_normal((3, 150)) / 1.7
     seen = rng.random(M.shape) < 0.2
     R = np.where(seen, M + 0.05 * rng.standard_normal(M.shape), np.nan)
-    fits = [fastemf.complete(R.astype(t), 0.5, 3, intercepts=True) for t in ("f4", "f8")]
+    fits = [fastemf.complete(R.astype(t), 0.5, 3, intercepts=True, reg=reg) for t in ("f4", "f8")]
     errors = [np.sqrt(np.mean((fit.to_dense() - M)[~seen] ** 2)) for fit in fits]
     assert errors[0] <= 1.2 * errors[1]
 
@@ -130,11 +131,12 @@ def test_a_warm_start_revives_rows_unseen_before():
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize("reg", ["noise", pytest.param("auto", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
-def test_noiseless_data_are_recovered_with_intercepts_too(omega):
+def test_noiseless_data_are_recovered_with_intercepts_too(omega, reg):
     # the intercepts' fixed ridge kept the residuals, and so the factors' ridge, from vanishing
     data = fastemf.datasets.make_skewed(300, 300, rank=4, density=0.3, noise=0, random_state=0)
-    fit = fastemf.complete(data.R, omega, 4, intercepts=True)
+    fit = fastemf.complete(data.R, omega, 4, intercepts=True, reg=reg)
     error = np.linalg.norm(fit.to_dense() - data.truth) / np.linalg.norm(data.truth)
     assert error < 1e-5
 

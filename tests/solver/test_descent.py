@@ -204,6 +204,7 @@ class Rising:
     """An engine whose first sweeps lower F and whose later ones raise it by a share."""
 
     omega, mass, size, eps = 0.5, 1.0, 1.0, SINGLE
+    shape, dtype, has_intercepts = (2, 3), np.dtype(np.float32), False
 
     def __init__(self, rise, falls=2):
         self.rounding = 16 * SINGLE
@@ -297,3 +298,21 @@ def test_orthogonal_factors_leave_rows_without_observations_at_zero():
         fit = fastemf.complete(R, 0.4, 2, reg=0, orthogonalize=True)
     assert not fit.X[fit.unseen_rows].any()
     assert not fit.Y[fit.unseen_cols].any()
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize("init", ["random", "pair"])
+def test_what_is_never_observed_is_zero_even_where_no_sweep_is_an_advance(init, monkeypatch):
+    R = np.outer(np.arange(1.0, 6.0), np.arange(1.0, 5.0))
+    R[2], R[:, 1] = np.nan, np.nan
+    start = (np.ones((5, 1)), np.ones((4, 1))) if init == "pair" else init
+    monkeypatch.setattr(
+        "fastemf.completion.alternate",
+        lambda engine, start, *rest: alternate(engine, start, *rest)._replace(
+            **dict(zip("XY", start(), strict=True))
+        ),
+    )
+    fit = fastemf.complete(R, 0.3, 1, reg=0, init=start)
+    assert not fit.X[2].any()
+    assert not fit.Y[1].any()
+    assert fit.X[0].any()

@@ -113,7 +113,7 @@ def test_sums_are_those_of_numpy(scene, axis):
         tallies.NOISE: v * (w * r) ** 2 / variances[1 - axis][of_other],
         tallies.ABOVE: v * np.maximum(t, 0),
         tallies.BELOW: v * np.maximum(-t, 0),
-        tallies.SQUARED_LOSS: v * (u * t**2) ** 2,
+        tallies.SQUARED_LOSS: v * (u * (t / scene.engine.unit) ** 2) ** 2,
     }
     assert found.shape == ((M, N)[axis], len(parts))
     for column, part in parts.items():

@@ -226,15 +226,15 @@ def test_memory_is_the_budget_not_the_data(tmp_path):
     data = 12 * size  # bytes of one side
     small = tuple(part[:5000] for part in R)
     store.build(small, tmp_path / "small", shape=(3000, 800), budget=budget // 100)
-    quietly(tmp_path / "small", max_iter=1, intercepts=True)  # all kernels are loaded
+    quietly(tmp_path / "small", max_iter=1, intercepts=True, reg="noise")  # all kernels are loaded
     path = tmp_path / "store"
     peak, _ = traced_peak(lambda: store.build(R, path, shape=(3000, 800), budget=budget))
     assert peak < 2 * budget < data / 3
     stored = store.open(path, budget=budget)
-    peak, fit = traced_peak(lambda: quietly(stored, max_iter=1, intercepts=True))
+    peak, fit = traced_peak(lambda: quietly(stored, max_iter=1, intercepts=True, reg="noise"))
     slack = 1 << 22  # factors, the start's sketches, and stretches of 65,536 in float64
     assert peak < budget + slack < data / 2
-    assert_equal_fits(quietly(R, shape=(3000, 800), max_iter=1, intercepts=True), fit)
+    assert_equal_fits(quietly(R, shape=(3000, 800), max_iter=1, intercepts=True, reg="noise"), fit)
 
 
 def solve_elsewhere(sent):
