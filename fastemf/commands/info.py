@@ -63,6 +63,7 @@ def describe(model: Any) -> dict[str, Any]:
                 "sweeps": fit.n_iter,
                 "objective": _objective(fit.history),
                 "shift": fit.shift,
+                "table": fit.table is not None,
                 "tuning": describe_tuning(fit.tuning),
             }
             for fit in fits
@@ -120,6 +121,8 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
             lines.append(("", f"mu = {level['mu']:.4g}{shift}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
+        if level["table"]:
+            lines.append(("", "a table over the levels of row and column is added"))
         end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
         if level["tuning"] is not None:

@@ -606,6 +606,7 @@ def test_info_lists_what_was_compared(tuned, quiet):
     assert [step["loss"] for step in told["steps"]] == [step.loss for step in tuning.steps]
     assert [step["reg"] is None for step in told["steps"]] == [not s.rank for s in tuning.steps]
     assert told["chosen"] == tuning.chosen
+    assert facts["levels"][0]["table"] is (fastemf.load(model).table is not None)
     assert told["baselines"] == {one.name: one.loss for one in tuning.baselines}
     assert (told["observations"], told["folds"]) == (tuning.cells, tuning.folds)
     text = quiet("info", model)
