@@ -209,6 +209,7 @@ def recovers(m, n, rank, density, omega, intercepts):
     assert error < 1e-5
 
 
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")  # as at reg="noise"
 @pytest.mark.thorough
 @pytest.mark.parametrize("intercepts", [False, True])
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
