@@ -164,6 +164,8 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
         """Predict whole rows from what `transform` returned: (rows, columns), dense.
 
+        A fit's table over levels is left out: what `transform` returns does not have them.
+
         Examples
         --------
         >>> import numpy as np, fastemf
