@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import fastemf
 from fastemf import Labels
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
+from fastemf.model.file import VERSION
 
 NAMES = st.none() | st.text(max_size=5)
 KINDS = st.one_of(
@@ -68,7 +69,7 @@ def bad(tmp_path):
     with np.load(tmp_path / "model.npz") as file:
         content = dict(file)
 
-    def load(about=None, version=2, **arrays):
+    def load(about=None, version=VERSION, **arrays):
         header = json.loads(content["header"].tobytes()) | {"version": version} | (about or {})
         changed = content | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)}
         changed |= arrays

@@ -394,7 +394,7 @@ LEVELS = {
     "auto": {},
     "intercepts": {"intercepts": True, "solver": "cg"},
     "annealed": {"reg": 0},
-    "validation": {"validation": 0.2, "patience": 4},
+    "validation": {"validation": 0.2, "patience": 4, "reg": "noise"},
     # A plain ridge weighs such a row's start too: the first record of a level shows it.
     "unseen": {"R": GAP, "init": "random", "reg": 0.1, "reg_scaling": "plain"},
 }

@@ -65,7 +65,7 @@ def engine_of(observations):
 
 def test_folds_are_apart_and_of_the_size_asked_for():
     engine = engine_of(observed(60, 50, 0.5))
-    trials = _trials(engine, np.random.default_rng(3))
+    trials = _trials(engine, marks_of(engine.observations, np.random.default_rng(3)))
     assert len(trials) == 10
     judged = np.array([trial.judge.masses[0] for trial in trials])
     for trial in trials:
@@ -90,7 +90,7 @@ def test_repeated_observations_stay_together():
     rows, cols = rng.integers(0, 20, 300), rng.integers(0, 15, 300)
     rows, cols = np.tile(rows, 3), np.tile(cols, 3)
     engine = engine_of(observe((rows, cols, rng.standard_normal(900)), shape=(20, 15)))
-    for trial in _trials(engine, rng):
+    for trial in _trials(engine, marks_of(engine.observations, rng)):
         assert not np.any(trial.judge.masses[0] % 3)
 
 
