@@ -331,7 +331,7 @@ def test_settings_reach_the_fits(settings):
 
 
 def test_what_judges_the_sweeps_is_neither_fitted_nor_counted():
-    found = calibrated(0.5, validation=0.25, patience=2)
+    found = calibrated(0.5, validation=0.25, patience=2, reg="noise")
     assert found.held_out == round(0.2 * R.nnz)
     assert not np.isnan(found.fit.history[-1].validation_loss)
     observed, rng = observe(R), np.random.default_rng(0)
@@ -339,7 +339,7 @@ def test_what_judges_the_sweeps_is_neither_fitted_nor_counted():
     train, judge = hold_out(observed.subset(~out), 0.25, rng)
     first = complete(
         train, found.tried[0][0], 1, validation=judge, patience=2, random_state=rng,
-        intercepts=True, tol=1e-4,
+        intercepts=True, tol=1e-4, reg="noise",
     )  # fmt: skip
     rows, cols, values, _ = outside(R, 0.2, 0)
     assert found.tried[0][1] == np.mean(values <= first.predict(rows, cols))

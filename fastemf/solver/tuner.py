@@ -189,6 +189,8 @@ class Tuner:
         if self.settings.k == 0:
             return
         noise = self.noise[family] = noise_norm(fits[0].engine, fits[0].factors, self.rng)
+        if not noise > 0:  # nothing is left for factors
+            return
         first, last = FIRST, 0.0
         if around is not None:
             first, last = min(FIRST, around / RATIO**NARROW), 1.01 * around * RATIO**NARROW

@@ -14,7 +14,7 @@ from fastemf.datasets import make_skewed
 from fastemf.model.folding import folded_axis
 from fastemf.observations.memory import observe
 from fastemf.solver.path import FEWEST_CELLS
-from fastemf.solver.tuner import NARROW
+from fastemf.solver.tuner import FIRST, NARROW, RATIO
 
 R = observed()
 ROWS, COLS = np.nonzero(~np.isnan(R))
@@ -180,8 +180,9 @@ def test_new_rows_find_noise_scales_near_those_of_the_fit():
     fit = tuned(0.9, True)
     new = fit.fold_in(R, n_jobs=1)
     stored, found = fit.rows.noise.variances, new.rows.noise.variances
-    assert np.corrcoef(np.log(stored), np.log(found))[0, 1] > 0.8
-    np.testing.assert_allclose(new.to_dense(), fit.to_dense(), atol=0.2 * np.nanstd(R))
+    assert np.corrcoef(np.log(stored), np.log(found))[0, 1] > 0.6
+    apart = new.to_dense() - fit.to_dense()
+    assert np.sqrt(np.mean(apart**2)) < 0.1 * np.nanstd(R)
 
 
 @pytest.mark.thorough
@@ -288,8 +289,10 @@ def test_too_few_validation_cells_are_not_tuned_by():
 def test_an_earlier_fit_narrows_the_path(intercepts):
     first = tuned(0.9, intercepts)
     again = fastemf.complete(R, 0.9, 2, intercepts=intercepts, init=first, n_jobs=1)
-    path = [step for step in again.tuning.steps if step.family == first.family and step.rank]
-    assert len(path) <= 2 * NARROW + 1 < len(first.tuning.steps)
+    assert len(again.tuning.steps) < len(first.tuning.steps)
+    path = [step.reg for step in again.tuning.steps if step.family == first.family and step.rank]
+    before = first.tuning.best.reg / first.tuning.noise * RATIO**-NARROW
+    assert max(path) <= 1.001 * min(before, FIRST) * again.tuning.noise
     assert again.family == first.family
     assert again.tuning.best.loss <= 1.05 * first.tuning.best.loss
 

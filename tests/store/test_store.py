@@ -482,6 +482,6 @@ def test_stores_of_the_first_version_open():
     stored = store.open(Path(__file__).parents[1] / "golden" / "store-v1")
     store.verify(stored.path)
     assert stored.row_labels.values.tolist() == ["a", "b", "ü"]
-    assert stored.col_labels.values.tolist() == [3, 7]
+    assert stored.col_labels.values.tolist() == [7, 3]
     assert stored.by_row.mass.tolist() == [1.0, 3.0, 3.0]
     assert stored.expectile(0.5) == (1 * 1 + 2 * 2 + 4 * 1 + 8 * 3) / 7
