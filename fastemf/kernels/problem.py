@@ -37,8 +37,9 @@ BATCH_BYTES = 1 << 18  # and its Gram matrices
 MAX_NEWTON = 60  # the worst cases that a search found need a dozen
 
 # The columns of `stats`, which a row's solve reports.
-ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES, FREEDOM, WEIGHT = range(8)
-N_STATS = 8
+ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
+N_STATS = 6
+FREEDOM, WEIGHT = ITERATIONS, FLIPS  # of rows whose leverages are measured, which do not move
 
 # Status of a row. Errors are data here: raising would make the parallel loop serial. A row is
 # UNTOUCHED where memory ran out, and NEEDS_MINIMUM_NORM where that code is not compiled yet.
