@@ -249,8 +249,14 @@ def test_enough_pairs_are_tuned(k):
     assert np.array_equal(model.predict(pairs), predicted)
     one, other = model.predict([(99, data.col[0]), (99, 99)])  # unknown row, unknown pair
     place = fit.col_labels.positions([data.col[0]], what="cols")[0]
-    assert other == pytest.approx(fit.mu + fit.shift, rel=1e-14)
-    assert one == pytest.approx(fit.mu + fit.shift + fit.col_intercepts[place], rel=1e-14)
+    levels = fit.cols.levels  # an unknown row or column has level 0 in the table, if there is one
+    at = (
+        [0.0, 0.0]
+        if levels is None
+        else levels.table.at(np.zeros(2), np.array([levels.values[place], 0.0]))
+    )
+    assert other == pytest.approx(fit.constant + at[1], rel=1e-14)
+    assert one == pytest.approx(fit.constant + fit.col_intercepts[place] + at[0], rel=1e-14)
 
 
 def test_rank_0_transforms_rows_to_their_intercepts():

@@ -257,12 +257,13 @@ def test_annealing_can_be_turned_off_at_the_first_level():
 
 
 def test_the_same_cells_are_held_out_at_all_levels():
-    levels = complete_levels(DATA, (0.2, 0.8), 2, validation=0.3, patience=2)
+    settings = {"patience": 2, "reg": "noise"}
+    levels = complete_levels(DATA, (0.2, 0.8), 2, validation=0.3, **settings)
     rng = np.random.default_rng(0)
     train, judge = hold_out(observe(DATA), 0.3, rng)
-    alone = complete(train, 0.2, 2, validation=judge, patience=2, random_state=rng)
+    alone = complete(train, 0.2, 2, validation=judge, random_state=rng, **settings)
     np.testing.assert_array_equal(levels.fits[0].X, alone.X)
-    after = complete(train, 0.8, 2, validation=judge, patience=2, init=levels.fits[0])
+    after = complete(train, 0.8, 2, validation=judge, init=levels.fits[0], **settings)
     np.testing.assert_array_equal(levels.fits[1].X, after.X)
     assert levels.fits[1].history[-1].validation_loss == after.history[-1].validation_loss
 

@@ -84,6 +84,7 @@ def test_a_column_of_a_single_cell(intercepts):
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")  # 100 sweeps may be too few
 @both
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("omega", [1e-6, 1 - 1e-6])
