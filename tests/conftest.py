@@ -64,3 +64,14 @@ def data_folder():
     if not folder or not Path(folder).is_dir():
         pytest.skip("FASTEMF_DATA does not name a folder")
     return Path(folder)
+
+
+@pytest.fixture(autouse=INTERPRETED)
+def _short_tuning(monkeypatch):
+    """Cut a tuned fit short where it is not compiled: it would take minutes."""
+    for name, value in (
+        ("path.MOST_FOLDS", 1), ("tuner.MOST_STEPS", 2), ("tuner.SWEEPS", 1),
+        ("tuner.INTERCEPT_SWEEPS", 1), ("tuner.MULTIPLES", (1.0, 10.0)), ("tuner.NEWTON_STEPS", 2),
+        ("table.SWEEPS", 1), ("table.NEWTON_STEPS", 1),
+    ):  # fmt: skip
+        monkeypatch.setattr(f"fastemf.solver.{name}", value)

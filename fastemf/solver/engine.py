@@ -303,6 +303,8 @@ class CompletionEngine:
         self, X: NDArray[Any], Y: NDArray[Any], scales: Pair, *, signed: bool
     ) -> tuple[Slopes, Slopes]:
         """Return the matrix of slopes of the loss, scaled by row and column, by its products."""
+        if signed and self.sample is None:
+            raise ValueError("random signs need the marks of a sample")
         known = self._known(X, Y, scales, None, None)
         forward, backward = (
             Slopes(self._sides[axis], self._remainder(axis, X, Y, known, 0.0), signed)

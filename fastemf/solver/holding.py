@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fastemf.solver.blocks import EVERYTHING
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
+from fastemf.solver.sampling import CellSample
 from fastemf.solver.settings import Settings
 from fastemf.solver.trial import swept
 from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuned, noise_norm
@@ -27,8 +29,7 @@ class Holding:
 
     def __init__(self) -> None:
         self._found: Tuned | Tuning | None = None
-        self._omega = 0.5
-        self._noise = 0.0
+        self._first: CompletionEngine | None = None  # of the level that was tuned
 
     def tuned(
         self,
@@ -37,18 +38,16 @@ class Holding:
         tune: Callable[[], Tuned | Tuning],
     ) -> Tuned | Tuning:
         """Tune the first level; find the ridges of any other by those of the first."""
-        if self._found is None:
-            self._found = tune()
-            if isinstance(self._found, Tuned):
-                self._omega = engine.omega
-                self._noise = _noise(engine, self._found, self._found.ridge.intercepts, settings)
+        if self._found is None or self._first is None:
+            self._found, self._first = tune(), engine
             return self._found
         if isinstance(self._found, Tuning):
             return self._found
-        ratio = asymmetry(engine.omega) / asymmetry(self._omega)
-        factors, intercepts = self._found.ridge.factors, ratio * self._found.ridge.intercepts
-        if self._noise > 0:
-            factors *= _noise(engine, self._found, intercepts, settings) / self._noise
+        factors, before = self._found.ridge
+        intercepts = before * asymmetry(engine.omega) / asymmetry(self._first.omega)
+        noise = _noise(self._first, self._found, before, settings)
+        if noise > 0:
+            factors *= _noise(engine, self._found, intercepts, settings) / noise
         return self._found._replace(ridge=Ridge(factors, intercepts))
 
 
@@ -56,6 +55,7 @@ def _noise(
     engine: CompletionEngine, found: Tuned, intercepts: float, settings: Settings
 ) -> float:  # fmt: skip
     """Find the ridge at which noise alone would make a factor beside the intercepts."""
+    engine = engine.view(CellSample(found.marks, EVERYTHING))  # the marks have the random signs
     engine = engine.view(weighting=weighting_of(found.family, engine, found.variances))
     simple, _ = swept(
         engine, engine.no_factors(), Ridge(0.0, intercepts), settings, INTERCEPT_SWEEPS,

@@ -16,6 +16,8 @@ from fastemf.observations.memory import observe
 from fastemf.solver.path import FEWEST_CELLS
 from fastemf.solver.tuner import FIRST, NARROW, RATIO
 
+pytestmark = pytest.mark.compiled  # a tuned fit takes minutes without the JIT
+
 R = observed()
 ROWS, COLS = np.nonzero(~np.isnan(R))
 VALUES = R[ROWS, COLS]

@@ -10,6 +10,8 @@ from scenes import observed
 
 import fastemf
 
+pytestmark = pytest.mark.compiled  # a tuned fit takes minutes without the JIT
+
 R = observed()
 ROWS, COLS = np.nonzero(~np.isnan(R))
 VALUES = R[ROWS, COLS]
