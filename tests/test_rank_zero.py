@@ -12,6 +12,8 @@ from fastemf import complete
 from fastemf.loss import expectile, expectile_loss, sign_weights
 from fastemf.operators import Gaussian
 
+pytestmark = pytest.mark.compiled  # too slow to be interpreted
+
 M, N = 40, 30
 RNG = np.random.default_rng(2)
 TRUTH = 5 + 2 * RNG.standard_normal((M, 1)) + RNG.standard_normal((1, N))

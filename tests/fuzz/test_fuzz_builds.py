@@ -25,6 +25,7 @@ from fastemf import store
 from fastemf.store.workplace import FILES, MARK, MARK_TEXT
 
 pytestmark = [
+    pytest.mark.compiled,
     pytest.mark.subprocess,
     pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX"),
 ]

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 from fuzz.mutations import count_of
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL")
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL"),
+]
 
 SHORT, LONG = 5, 100  # kills
 

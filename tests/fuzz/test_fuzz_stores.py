@@ -25,7 +25,10 @@ from fastemf import store
 from fastemf.store import manifest as manifests
 from fastemf.store.files import checksum
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX")
+pytestmark = [
+    pytest.mark.compiled,
+    pytest.mark.skipif(sys.platform == "win32", reason="needs signals and locks of POSIX"),
+]
 ROOT = Path(__file__).parents[2]
 MANY = int(os.environ.get("FASTEMF_FUZZ", "4000"))
 

@@ -25,6 +25,8 @@ from pyarrow import parquet
 
 from fastemf.observations.memory import observe
 
+pytestmark = pytest.mark.compiled  # too slow to be interpreted
+
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 REFUSALS = (TypeError, ValueError, IndexError, OSError, MemoryError)

@@ -14,6 +14,8 @@ import fastemf
 from fastemf.kernels import precision
 from fastemf.kernels import problem as kernels
 
+pytestmark = pytest.mark.compiled  # too slow to be interpreted
+
 
 @given(
     seeds,

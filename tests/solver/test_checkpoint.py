@@ -309,6 +309,7 @@ def test_crafted_memories_of_an_annealed_ridge_are_refused(memory, tmp_path):
         fastemf.complete(R, resume=True, **settings)
 
 
+@pytest.mark.compiled  # NumPy warns of what the kernels report
 @pytest.mark.parametrize("size", [1e20, 1e25, 1e38])
 def test_a_checkpoint_whose_next_sweep_overflows_is_named(size, tmp_path):
     path = tmp_path / "state.npz"

@@ -21,6 +21,7 @@ from fastemf.solver.settings import Settings
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, RoundingWarning, warn
 
 pytestmark = [
+    pytest.mark.compiled,
     pytest.mark.filterwarnings("ignore::fastemf.support.warn.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*have no observations"),
     pytest.mark.filterwarnings("ignore:.*fewer than k"),
