@@ -25,7 +25,7 @@ SETTINGS = {
     "plain": {"reg": 0.1, "momentum": False},
     "orthogonal": {"reg": 0, "orthogonalize": np.bool_(True)},
     "cg": {"reg": 0.05, "solver": "cg"},
-    "validation": {"validation": 0.2, "patience": 30},
+    "validation": {"validation": 0.2, "patience": 30, "reg": "noise"},
     "float32": {"R": R.astype(np.float32)},
 }
 
