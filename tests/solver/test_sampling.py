@@ -63,6 +63,7 @@ def engine_of(observations):
     return CompletionEngine(observations, 0.3, mu=None, n_threads=1)
 
 
+@pytest.mark.compiled  # else there is one fold
 def test_folds_are_apart_and_of_the_size_asked_for():
     engine = engine_of(observed(60, 50, 0.5))
     trials = _trials(engine, marks_of(engine.observations, np.random.default_rng(3)))
