@@ -53,7 +53,7 @@ def outside(data, share, seed, weights=None):
 
 @pytest.mark.parametrize("intercepts", [False, True])
 def test_the_share_by_hand(intercepts):
-    found = calibrated(0.5, intercepts=intercepts, held_out=0.3, random_state=5)
+    found = calibrated(0.5, intercepts=intercepts, held_out=0.3, random_state=5, reg="noise")
     rows, cols, values, _ = outside(R, 0.3, 5)
     assert found.held_out == values.size == round(0.3 * R.nnz)
     below = sum(v <= p for v, p in zip(values, found.fit.predict(rows, cols), strict=True))
