@@ -39,6 +39,18 @@ def pytest_configure(config):
         derandomize=bool(os.environ.get("CI")),
     )
     settings.load_profile("fastemf")
+    if INTERPRETED:  # all of it would take minutes
+        cut_tuning_short()
+
+
+def cut_tuning_short():
+    """Leave of a tuned fit what it takes to run each of its steps."""
+    from fastemf.solver import path, table, tuner
+
+    path.MOST_FOLDS = 1
+    tuner.MOST_STEPS, tuner.SWEEPS, tuner.INTERCEPT_SWEEPS = 2, 1, 1
+    tuner.MULTIPLES, tuner.NEWTON_STEPS = (1.0, 10.0), 2
+    table.SWEEPS, table.NEWTON_STEPS = 1, 1
 
 
 def pytest_sessionstart(session):
@@ -64,14 +76,3 @@ def data_folder():
     if not folder or not Path(folder).is_dir():
         pytest.skip("FASTEMF_DATA does not name a folder")
     return Path(folder)
-
-
-@pytest.fixture(autouse=INTERPRETED)
-def _short_tuning(monkeypatch):
-    """Cut a tuned fit short where it is not compiled: it would take minutes."""
-    for name, value in (
-        ("path.MOST_FOLDS", 1), ("tuner.MOST_STEPS", 2), ("tuner.SWEEPS", 1),
-        ("tuner.INTERCEPT_SWEEPS", 1), ("tuner.MULTIPLES", (1.0, 10.0)), ("tuner.NEWTON_STEPS", 2),
-        ("table.SWEEPS", 1), ("table.NEWTON_STEPS", 1),
-    ):  # fmt: skip
-        monkeypatch.setattr(f"fastemf.solver.{name}", value)
