@@ -80,7 +80,7 @@ def as_parquet(table, rng):
 
 def matrix(rng):
     shape = tuple(int(size) for size in rng.integers(1, 8, 2))
-    R = sp.random_array(shape, density=0.6, rng=rng, format="coo")
+    R = sp.coo_array(np.where(rng.random(shape) < 0.6, rng.random(shape), 0.0))
     return R if R.nnz else sp.coo_array(np.ones(shape))
 
 

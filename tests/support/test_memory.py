@@ -71,7 +71,7 @@ HUGE = {
         np.ones((10**3, 1)), 0
     ),
     "Linear": lambda fit: fastemf.operators.Linear(
-        LinearOperator((3, 10**10), matvec=lambda x: x[:3]), (10**5, 10**5)
+        LinearOperator((3, 10**10), matvec=lambda x: x[:3], dtype=float), (10**5, 10**5)
     ),
     "make_skewed": lambda fit: fastemf.datasets.make_skewed(10**5, 10**5),
     "make_latencies": lambda fit: fastemf.datasets.make_latencies(calls=10**9),
