@@ -56,8 +56,11 @@ def test_objective_never_rises_over_an_accepted_sweep(R, omega, reg, intercepts)
         assert not record.accepted or record.relative_decrease >= -1e-12 or record.loss < 1e-24
         assert record.objective == pytest.approx(record.loss + record.penalty, rel=1e-12)
     assert all(np.isfinite(part).all() for part in (fit.X, fit.Y))
-    last = [record for record in fit.history if record.accepted][-1]
-    assert fit.objective(R) == pytest.approx(last.objective, rel=1e-9, abs=1e-20)
+    accepted = [record for record in fit.history if record.accepted]
+    if accepted:  # a start that is exact to rounding is not improved on
+        assert fit.objective(R) == pytest.approx(accepted[-1].objective, rel=1e-9, abs=1e-20)
+    else:
+        assert fit.objective(R) <= min(record.objective for record in fit.history)
 
 
 @given(matrices(full=True), levels, st.sampled_from(["count", "plain"]))

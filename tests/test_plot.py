@@ -207,6 +207,7 @@ def test_what_is_zero_everywhere_is_drawn_on_a_plain_axis(draw):
     assert ax.get_yscale() == "linear"
 
 
+@pytest.mark.filterwarnings("ignore:.*observations are zero")
 def test_bad_input():
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="values must not be empty"):
