@@ -12,7 +12,7 @@ from fastemf import complete
 from fastemf.loss import expectile, expectile_loss, sign_weights
 from fastemf.operators import Gaussian
 
-pytestmark = pytest.mark.compiled  # too slow to be interpreted
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
 M, N = 40, 30
 RNG = np.random.default_rng(2)

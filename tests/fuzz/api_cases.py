@@ -362,7 +362,7 @@ def _spoil(rng: np.random.Generator, data: Data, found: Settings) -> None:
     wrong = pick(
         rng,
         (
-            {"k": min(data.shape) + 1}, {"k": 0}, {"omega": 1.0}, {"omega": float("nan")},
+            {"k": min(data.shape) + 1}, {"k": -1}, {"omega": 1.0}, {"omega": float("nan")},
             {"reg": -1.0}, {"reg": "auto", "reg_scaling": "plain"}, {"max_iter": 0},
             {"reg": 0, "solver": "cg"}, {"orthogonalize": True, "reg": "auto"},
             {"orthogonalize": True, "reg": 0, "intercepts": True}, {"n_jobs": 0},

@@ -25,7 +25,7 @@ from pyarrow import parquet
 
 from fastemf.observations.memory import observe
 
-pytestmark = pytest.mark.compiled  # too slow to be interpreted
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}

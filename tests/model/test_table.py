@@ -12,7 +12,7 @@ from fastemf import store
 from fastemf.loss import expectile_loss
 from fastemf.solver.level_table import LevelTable, weights_of
 
-pytestmark = pytest.mark.compiled  # a tuned fit takes minutes without the JIT
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
 OMEGA = 0.3
 SETTINGS = {"omega": OMEGA, "k": 1, "intercepts": True, "n_jobs": 1}

@@ -16,7 +16,7 @@ from fastemf.observations.memory import observe
 from fastemf.solver.path import FEWEST_CELLS
 from fastemf.solver.tuner import FIRST, NARROW, RATIO
 
-pytestmark = pytest.mark.compiled  # a tuned fit takes minutes without the JIT
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
 R = observed()
 ROWS, COLS = np.nonzero(~np.isnan(R))

@@ -10,7 +10,7 @@ from scenes import observed
 
 import fastemf
 
-pytestmark = pytest.mark.compiled  # a tuned fit takes minutes without the JIT
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
 R = observed()
 ROWS, COLS = np.nonzero(~np.isnan(R))
