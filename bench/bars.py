@@ -18,6 +18,7 @@ TWO_THREADS = 1.8
 GROWTH = 0.25
 SET_UP = 2.0
 MEMORY = 2.6
+TUNED = 2.5
 COLD = {"import beyond numba": 0.3, "first call, warm cache": 1.0, "first call, cold": 25.0}
 
 OURS = "fastemf ω=0.5"
@@ -49,6 +50,7 @@ def bars(results: list[Row]) -> list[Bar]:
         *_growth(results),
         *_set_up(results),
         *_memory(results),
+        *_tuned(results),
         *_cold(results),
     ]
 
@@ -145,6 +147,14 @@ def _memory(results: list[Row]) -> Iterable[Bar]:
     for row in _rows(results, section="memory"):
         what = f"peak memory at {row['problem']} entries less factors, over the input's"
         yield Bar(what, MEMORY, False, row["ratio"])
+
+
+def _tuned(results: list[Row]) -> Iterable[Bar]:
+    for known in _rows(results, section="tuned", what="its ridge"):
+        name = known["competitor"]
+        for row in _rows(results, section="tuned", what="auto", competitor=name):
+            what = f"a tuned fit over one with its ridge, {name}, k = {row['k']}"
+            yield Bar(what, TUNED, False, row["seconds"] / known["seconds"])
 
 
 def _cold(results: list[Row]) -> Iterable[Bar]:

@@ -29,15 +29,23 @@ if TYPE_CHECKING:
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.inputs.labels import Labels as Labels
     from fastemf.levels import complete_levels as complete_levels
+    from fastemf.model.evaluation import Evaluation as Evaluation
+    from fastemf.model.evaluation import Score as Score
     from fastemf.model.explanation import Explanation as Explanation
     from fastemf.model.factorization import Factorization as Factorization
     from fastemf.model.file import ModelFileError as ModelFileError
     from fastemf.model.levels import Levels as Levels
     from fastemf.model.loading import load as load
     from fastemf.model.loo import LeaveOneOut as LeaveOneOut
+    from fastemf.model.measured_share import MeasuredShare as MeasuredShare
+    from fastemf.model.quantiles import Interval as Interval
+    from fastemf.model.quantiles import QuantileParts as QuantileParts
+    from fastemf.model.quantiles import Quantiles as Quantiles
     from fastemf.model.ranking import Ranking as Ranking
     from fastemf.model.similarity import Similar as Similar
     from fastemf.model.summary import Summary as Summary
+    from fastemf.quantile_estimator import QuantilePairRegressor as QuantilePairRegressor
+    from fastemf.quantiles import complete_quantiles as complete_quantiles
     from fastemf.selection import Selection as Selection
     from fastemf.selection import select as select
     from fastemf.sensing.rip import measurements_needed as measurements_needed
@@ -46,9 +54,11 @@ if TYPE_CHECKING:
     from fastemf.solver.axis import Axis as Axis
     from fastemf.solver.checkpoint import CheckpointError as CheckpointError
     from fastemf.solver.records import SweepRecord as SweepRecord
+    from fastemf.solver.training import TrainingLevels as TrainingLevels
     from fastemf.solver.tuning import Baseline as Baseline
     from fastemf.solver.tuning import Tuning as Tuning
     from fastemf.solver.tuning import TuningStep as TuningStep
+    from fastemf.stacking.promise import Promise as Promise
     from fastemf.support.warn import ConvergenceWarning as ConvergenceWarning
 
 __version__ = "0.1.0"
@@ -56,6 +66,7 @@ __version__ = "0.1.0"
 _HOME = {
     "complete": "completion",
     "complete_levels": "levels",
+    "complete_quantiles": "quantiles",
     "level_for_coverage": "coverage",
     "sense": "sensing.sense",
     "select": "selection",
@@ -64,6 +75,10 @@ _HOME = {
     "measurements_needed": "sensing.rip",
     "Factorization": "model.factorization",
     "Levels": "model.levels",
+    "Quantiles": "model.quantiles",
+    "Interval": "model.quantiles",
+    "QuantileParts": "model.quantiles",
+    "Promise": "stacking.promise",
     "Calibration": "coverage",
     "load": "model.loading",
     "Labels": "inputs.labels",
@@ -71,8 +86,12 @@ _HOME = {
     "ModelFileError": "model.file",
     "CheckpointError": "solver.checkpoint",
     "SweepRecord": "solver.records",
+    "Evaluation": "model.evaluation",
+    "Score": "model.evaluation",
     "Explanation": "model.explanation",
     "LeaveOneOut": "model.loo",
+    "MeasuredShare": "model.measured_share",
+    "TrainingLevels": "solver.training",
     "Tuning": "solver.tuning",
     "TuningStep": "solver.tuning",
     "Baseline": "solver.tuning",
@@ -82,11 +101,12 @@ _HOME = {
     "ConvergenceWarning": "support.warn",
     "ExpectileFactorization": "estimators",
     "ExpectilePairRegressor": "estimators",
+    "QuantilePairRegressor": "quantile_estimator",
 }
 _MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 
 # Left out of __all__: a star import must not need scikit-learn.
-_ESTIMATORS = [name for name, home in _HOME.items() if home == "estimators"]
+_ESTIMATORS = [name for name, home in _HOME.items() if home in ("estimators", "quantile_estimator")]
 
 __all__ = ["__version__", *(name for name in _HOME if name not in _ESTIMATORS), *_MODULES]
 

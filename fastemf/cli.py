@@ -16,21 +16,37 @@ from contextlib import suppress
 from typing import Any
 
 from fastemf import __version__
-from fastemf.commands import demo, fit, info, levels, predict, rank, reproduce, select, store
+from fastemf.commands import (
+    demo,
+    evaluate,
+    fit,
+    info,
+    levels,
+    predict,
+    quantiles,
+    rank,
+    reproduce,
+    select,
+    store,
+    update,
+)
 
 __all__ = ["main"]
 
-COMMANDS = (fit, predict, rank, select, levels, info, store, demo, reproduce)
+COMMANDS = (
+    quantiles, fit, predict, rank, evaluate, update, select, levels, info, store, demo, reproduce,
+)  # fmt: skip
 
 EXAMPLE = """\
 example:
   fastemf demo --out log.csv
+  fastemf quantiles log.csv --at 0.5 0.95 -o q.npz
+  fastemf predict q.npz log.csv -o predicted.csv
+  fastemf rank q.npz eu-7 -n 3 --order smallest --at 0.95
   fastemf fit log.csv --omega 0.9 -o model.npz
-  fastemf rank model.npz eu-7 -n 3
-  fastemf predict model.npz log.csv -o predicted.csv
 
-What begins with - and is no option, such as a label or a file, goes last, after --:
-  fastemf rank model.npz -n 3 -- -x
+What begins with - like an option, such as a label or a file, goes last, after --:
+  fastemf rank model.npz -n 3 --order largest -- --x
 and the name of a column after =, as in --rows=-x.
 """
 
@@ -89,6 +105,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     if "--" in given:
         at = given.index("--") + 1
         given[at:] = [MARK + text for text in given[at:]]
+    if given[:1] == ["rank"]:
+        given = _with_rows_marked(given)
     parser = _parser()
     args, left = parser.parse_known_args(given)
     left = [text for text in left if text != "--"]
@@ -103,6 +121,16 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
             unmarked = [x.removeprefix(MARK) if isinstance(x, str) else x for x in value]
             setattr(args, name, unmarked)
     return args
+
+
+def _with_rows_marked(given: list[str]) -> list[str]:
+    """Mark what may be a row of `fastemf rank` though it begins with one -, in any position."""
+    marked, is_value = [], False
+    for text in given:
+        is_short = _is_option(text) and text[1] not in f"-{''.join(rank.SHORT)}"
+        marked.append(MARK + text if is_short and not is_value else text)
+        is_value = _is_option(text) and text not in rank.FLAGS and "=" not in text
+    return marked
 
 
 def _is_option(text: str) -> bool:

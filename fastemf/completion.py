@@ -10,24 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.kernels.tally import LOSS, MASS
 from fastemf.model.factorization import Factorization
 from fastemf.observations.source import Source
 from fastemf.solver.alternation import Outcome
 from fastemf.solver.axis import Axis, AxisNoise
+from fastemf.solver.checkpoint import Checkpoint, checkpoint_of
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.fitting import alternate
 from fastemf.solver.holding import Holding
-from fastemf.solver.level_table import AxisLevels
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
-from fastemf.solver.path import tune
+from fastemf.solver.path import sees_all, tune
 from fastemf.solver.records import Ridge, SweepRecord
-from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
+from fastemf.solver.ridge import FixedRidge, RidgeSchedule, asymmetry, noise_ridge
+from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import EarlierModel, starting_factors, widened
-from fastemf.solver.table import fitted_table
-from fastemf.solver.trial import shift_of
-from fastemf.solver.tuner import Tuned
+from fastemf.solver.tables import AxisLevels, Tables
+from fastemf.solver.training import training_levels
+from fastemf.solver.trial import shift_of, swept
+from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL
 from fastemf.solver.tuning import Tuning
 from fastemf.solver.weighting import plain
 from fastemf.support.memory import check_memory
@@ -82,11 +85,11 @@ def complete(
         stored entry is observed, zeros included; what is not stored is missing),
         a dense array (NaN is missing), a masked array, a tuple
         ``(rows, cols, values)``, a table (pandas, polars, pyarrow, or anything with
-        ``__arrow_c_stream__``), the path of a file (.csv, .tsv, .parquet, .mtx, .npz of
-        scipy), or a `fastemf.store.Store` or the path of one, which is read block by block;
-        the result is bitwise identical to that of the same data in memory. Repeated
-        (row, column) pairs are kept as separate observations. float32 data are computed in
-        float32, all else in float64.
+        ``__arrow_c_stream__``), the path of a file (.csv, .tsv, these with .gz or .zst,
+        .jsonl, .parquet, .mtx, .npz of scipy), or a `fastemf.store.Store` or the path of one,
+        which is read block by block; the result is bitwise identical to that of the same data
+        in memory. Repeated (row, column) pairs are kept as separate observations. float32 data
+        are computed in float32, all else in float64.
     omega
         Expectile level in (0, 1). Below 0.5: the typical value, which a long right tail
         moves less than the mean; 0.5: least squares; above: the tail. A level is not a
@@ -111,7 +114,9 @@ def complete(
         these and a constant that makes new cells have the level asked for; ``fit.tuning`` says
         what was tried and how it compares with simpler predictions. ``"noise"`` follows the
         size of the residuals in one fit, as ``"auto"`` does where there are fewer than 400
-        observations: noisy data are shrunk, noiseless ones recovered exactly. A number sets λ.
+        observations: noisy data are shrunk, noiseless ones recovered exactly. More than 2·10⁷
+        observations are tuned on a sample of that many, drawn by cell, and λ is then taken over
+        relative to the noise; the fit sees all. A number sets λ.
         0 is the paper's problem: rows with fewer than k observations are then interpolated.
     reg_scaling
         ``"count"``: a row's ridge is λ times its number of observations (summed
@@ -159,6 +164,8 @@ def complete(
     client
         A `distributed.Client` (the extra ``dask``), whose workers then do the fit; the result
         is bitwise identical to that of a fit in memory, whatever workers are lost on the way.
+        Only a tuning asks for data to come here: up to 4,000,000 observations all of them (some
+        100 MB), since it asks hundreds of times; of more than 20,000,000 a sample of that many.
         `R` is a store, or its path, or a list of Parquet or CSV files, in folders that all
         workers see, or a Dask DataFrame. Columns of files and frames hold labels, or positions
         where `shape` is given.
@@ -168,8 +175,9 @@ def complete(
         Show a progress bar on standard error.
     checkpoint
         File to keep the state of the fit in, written atomically. It stays when the fit is done.
+        Of a tuning it has the candidates that were judged, and at its end what was chosen.
     checkpoint_every
-        Sweeps between two writings of it.
+        Sweeps between two writings of it; a tuning is written every few seconds, and at its end.
     resume
         Go on from `checkpoint`, to a result that is bitwise identical to that of a fit without
         interruption; where the file does not exist yet, begin. Data and settings must be those
@@ -238,11 +246,17 @@ def complete(
 
 
 def fit(
-    data: Data, settings: Settings, rng: np.random.Generator, holding: Holding | None = None
+    data: Data,
+    settings: Settings,
+    rng: np.random.Generator,
+    holding: Holding | None = None,
+    *,
+    keeps_levels: bool = True,
 ) -> Factorization:
     """Fit data that have been opened: tune, find a start, alternate, and make the model.
 
     With `holding` the first fit it is given to tunes, and the others, at other levels, do not.
+    One that is judged and dropped need not keep levels of its data to be compared with.
     """
     observations = data.fitted
     omega, k, intercepts = settings.omega, settings.k, settings.intercepts
@@ -267,8 +281,9 @@ def fit(
         judge = CompletionEngine(
             data.held_out, omega, mu=mu, scale=engine.spread, n_threads=settings.n_threads
         )
-    plan = _planned(data, engine, judge, settings, rng, holding or Holding())
-    end = alternate(plan.engine, plan.start, plan.schedule, settings, lambda: data.digests, judge)
+    checkpoint = checkpoint_of(settings, lambda: data.digests, data.seed)
+    plan = _planned(data, engine, judge, settings, rng, holding or Holding(), checkpoint)
+    end = alternate(plan.engine, plan.start, plan.schedule, settings, checkpoint, judge)
     shift, noise, levels = plan.remains(end, settings)
     unseen = [np.flatnonzero(side.mass == 0) for side in (observations.by_row, observations.by_col)]
     labels = (observations.row_labels, observations.col_labels)
@@ -280,6 +295,9 @@ def fit(
         )
         for axis, factor in enumerate((end.X, end.Y))
     )
+    training = None
+    if keeps_levels:
+        training = training_levels(engine, plan.intercept_ridge, settings.n_threads)
     return Factorization(
         rows=rows,
         cols=cols,
@@ -294,14 +312,17 @@ def fit(
         shift=shift,
         family=plan.family,
         tuning=plan.tuning,
+        training=training,
+        value_name=data.value_name,
     )
 
 
 NOTHING = (None, None)
+COMPARABLE = 0.1  # of the loss of cells set aside: what leave-one-out loss has, unless all is exact
 
 
 class _Remains(NamedTuple):
-    """What a tuned fit adds to its factors: a shift, noise scales, levels and their table."""
+    """What a tuned fit adds to its factors: a shift, noise scales, levels and tables."""
 
     shift: float = 0.0
     noise: tuple[AxisNoise | None, AxisNoise | None] = NOTHING
@@ -317,27 +338,49 @@ class _Plan:
     start: Callable[[], tuple[NDArray[Any], NDArray[Any]]]
     tuned: Tuned | None = None
     tuning: Tuning | None = None
+    near: CompletionEngine | None = None  # the same, with its entries at hand where they are few
 
     @property
     def family(self) -> str:
         """How observations and ridge are weighted."""
         return "even" if self.tuned is None else noise_family(self.tuned.family)
 
+    @property
+    def intercept_ridge(self) -> float:
+        """λ₀ of levels without factors: as tuned, or one observation's worth."""
+        tuned = 0.0 if self.tuned is None else self.tuned.intercept_ridge
+        return tuned or asymmetry(self.engine.omega)
+
     def remains(self, end: Outcome, settings: Settings) -> _Remains:
-        """Find the shift of a tuned fit, its table, and what is to be kept of its noise scales."""
-        if self.tuned is None:
+        """Find the shift of a tuned fit, and what its tables and new rows need to know."""
+        if self.tuned is None or self.near is None:
             return _Remains()
-        engine, factors, tuned = self.engine, (end.X, end.Y), self.tuned
+        engine, factors, tuned = self.near, (end.X, end.Y), self.tuned
         leverages = engine.leverages(*factors, end.ridge)
         shift, levels, noise = 0.0, None, None
         if engine.has_intercepts:
-            shift = shift_of(engine, factors, leverages, tuned.shift) + tuned.correction
-            levels = fitted_table(
-                engine, factors, leverages, shift, tuned.marks, tuned.intercept_ridge, settings
-            )
-        if self.family != "even":
+            shift = shift_of(engine, factors, leverages, tuned.shift)
+            sums = engine.tally(0, *factors, leverages, shift).sum(axis=0)
+            # What trials left of noiseless data says how far they came, and nothing of this fit.
+            if sums[LOSS] / sums[MASS] > COMPARABLE * tuned.tuning.steps[tuned.tuning.chosen].loss:
+                shift += tuned.correction
+                if tuned.tables:
+                    levels = _levels(engine, Tables(tuned.tables, tuned.intercept_ridge), settings)
+        if self.family != "even" or levels is not None:
             noise = kept_noise(engine, factors, leverages, tuned.variances)
         return _Remains(shift, noise or NOTHING, levels or NOTHING)
+
+
+def _levels(
+    engine: CompletionEngine, tables: Tables, settings: Settings
+) -> tuple[AxisLevels, AxisLevels]:
+    """Find the level of each row and each column: intercepts without factors."""
+    even, ridge = engine.with_intercepts(), Ridge(0.0, tables.ridge)
+    factors, _ = swept(
+        even, even.no_factors(), ridge, settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
+    )  # fmt: skip
+    rows, cols = (AxisLevels(factor[:, 0].astype(np.float64), tables) for factor in factors)
+    return rows, cols
 
 
 def _planned(
@@ -347,6 +390,7 @@ def _planned(
     settings: Settings,
     rng: np.random.Generator,
     holding: Holding,
+    checkpoint: Checkpoint | None,
 ) -> _Plan:
     """Choose the ridge, by tuning where that is asked for, and where to start."""
     init = settings.init
@@ -364,15 +408,18 @@ def _planned(
     if settings.reg == "noise":
         return _Plan(engine, following, start)
     earlier = init.tuning if isinstance(init, Factorization) else None
+    near = engine.on(data.at_hand)
     found = holding.tuned(
-        engine, settings, lambda: tune(engine, settings, rng, data.marks, judge, earlier)
+        near,
+        settings,
+        lambda: tune(near, settings, data.seed, data.marks, judge, earlier, checkpoint),
     )
     if isinstance(found, Tuning):
         return _Plan(engine, following, start, tuning=found)
     follows = found.family == "noise"
     chosen, schedule = engine, following
     if not follows:
-        chosen = engine.view(weighting=weighting_of(found.family, engine, found.variances))
+        chosen = engine.view(weighting=weighting_of(found.family, near, found.variances))
         schedule = FixedRidge(found.ridge)
 
     def start_found() -> tuple[NDArray[Any], NDArray[Any]]:
@@ -384,8 +431,11 @@ def _planned(
         theirs = start()
         return min((theirs, ours), key=lambda factors: _objective(chosen, factors, found.ridge))
 
-    use_found = isinstance(init, Factorization) or (init == "spectral" and not follows)
-    return _Plan(chosen, schedule, start_found if use_found else start, found, found.tuning)
+    # The factors of a sample may be fewer than those of all cells.
+    use_found = init == "spectral" and not follows and sees_all(engine)
+    use_found |= isinstance(init, Factorization)
+    first = start_found if use_found else start
+    return _Plan(chosen, schedule, first, found, found.tuning, chosen.on(data.at_hand))
 
 
 def _objective(

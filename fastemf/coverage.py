@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.level_search import LevelSearch, logit
 from fastemf.levels import fit_near
 from fastemf.metrics import effective_omega
 from fastemf.model.factorization import Factorization
+from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.prediction import predict_cells, residuals
 from fastemf.observations import hold_out
 from fastemf.observations.memory import Observations
 from fastemf.solver.holding import Holding
-from fastemf.solver.opening import hold_apart, open_in_memory
+from fastemf.solver.opening import Data, hold_apart, open_in_memory
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Settings
 from fastemf.support.validation import check_share
@@ -25,14 +28,9 @@ from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
 __all__ = ["Calibration", "level_for_coverage"]
 
 FEWEST_BEYOND = 20  # held-out cells on the rarer side: with fewer the share is hardly known
-OUTERMOST = 0.999  # levels from 0.001 to this one are searched
 MODERATE = (0.1, 0.5, 0.9)  # plus a constant, one of these suits noise that is the same everywhere
 MOST_FITS = 20
-CLOSE = 0.5  # standard errors of the share: the held-out cells cannot tell closer ones apart
 FAR = 2.0  # standard errors of the share, beyond which it counts as not met
-NARROW = 1e-3  # levels whose logits are this close count as one
-OVERSHOOT = 1.25  # steps of the logit are this much longer until two levels bracket the share
-STEP = 3.0  # the longest step of the logit
 NORMAL_95 = 1.959964
 
 
@@ -45,7 +43,7 @@ class Calibration:
     fit : Factorization
         The fit whose share was measured, made from the observations not held out. A fit of all
         of them at the same level is another one, and its share is not known. What its ``tuning``
-        says is about the first level tried.
+        says is about the first level tried. Its ``coverage`` has the share, and so has its file.
     shift : float
         What was added to the fit's own ``shift``, in the data's unit, and so to all it predicts:
         0 where the level alone leaves the wanted share below. Rows folded in later have it too.
@@ -77,10 +75,33 @@ class Calibration:
         """The level found."""
         return self.fit.omega
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fit to a model file, which keeps the share too; read it with `fastemf.load`.
 
+        What was tried on the way is not kept.
+
+        Examples
+        --------
+        >>> import fastemf, tempfile, os
+        >>> R = fastemf.datasets.make_skewed(100, 80, rank=2, density=0.3, random_state=0).R
+        >>> path = os.path.join(tempfile.mkdtemp(), "half.npz")
+        >>> half = fastemf.level_for_coverage(R, 0.5, k=2, intercepts=True)
+        >>> half.save(path)
+        >>> fastemf.load(path).coverage.coverage == half.coverage
+        True
+        """
+        self.fit.save(path)
+
+
+@overload
+def level_for_coverage(R: Any, coverage: float, k: int, **settings: Any) -> Calibration: ...
+@overload
 def level_for_coverage(
+    R: Any, coverage: Sequence[float] | NDArray[Any], k: int, **settings: Any
+) -> tuple[Calibration, ...]: ...
+def level_for_coverage(  # type: ignore[misc]  # whose settings have names
     R: Any,
-    coverage: float,
+    coverage: Any,
     k: int,
     *,
     held_out: float = 0.2,
@@ -105,8 +126,11 @@ def level_for_coverage(
     n_jobs: int | None = -1,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
-) -> Calibration:
+) -> Any:
     """Find the level whose fit has a wanted share of values at or below it, such as 95 %.
+
+    To predict p95 use `complete_quantiles`, which is sharper, and right for small and large
+    predictions alike. This is for those who want one expectile fit.
 
     An expectile level is not a quantile: which level leaves 95 % below depends on the noise,
     and on how well the model predicts. So some cells are held out, the others are fitted at one
@@ -133,8 +157,9 @@ def level_for_coverage(
         The observations, in any form that `complete` takes and that is in memory: no store,
         and no `client`, as cells are held out by a mask over all of them.
     coverage
-        The wanted share of values at or below the fit, in (0, 1). At least 20 held-out cells
-        must be expected on the rarer side.
+        The wanted share of values at or below the fit, in (0, 1); or several in a tuple, list
+        or array, which share the cells held out, the tuning and the fits tried. At least 20
+        held-out cells must be expected on the rarer side.
     k
         Rank; 0 as in `complete`.
     held_out
@@ -160,8 +185,9 @@ def level_for_coverage(
 
     Returns
     -------
-    Calibration
-        It has the very fit whose share was measured: that of the cells not held out.
+    Calibration, or a tuple of them
+        It has the very fit whose share was measured: that of the cells not held out. For several
+        shares there is one for each, in their order.
 
     Raises
     ------
@@ -192,7 +218,7 @@ def level_for_coverage(
     >>> median.omega < 0.45  # skewed to the right: more than half lie below the mean
     True
     """
-    wanted = check_share(coverage, "coverage")
+    wanted = _wanted(coverage)
     share_out = check_share(held_out, "held_out")
     settings = Settings(
         omega=0.5, k=k, reg=reg, reg_scaling=reg_scaling, intercepts=intercepts, init=init,
@@ -205,68 +231,14 @@ def level_for_coverage(
     observations = open_in_memory(R, weights, shape, names, n_jobs)
     out = hold_out.held_out(observations, share_out, rng, "held_out")
     fitted, judged = observations.subset(~out), _Judge(observations.subset(out))
-    beyond = judged.cells * min(wanted, 1 - wanted)
-    if beyond < FEWEST_BEYOND:
-        raise ValueError(
-            f"coverage={coverage!r} leaves {beyond:.1f} of {judged.cells:.0f} held-out cells on "
-            f"its rarer side, and at least {FEWEST_BEYOND} are needed to measure it; raise "
-            "held_out, give more data, or ask for less"
-        )
-
-    data = hold_apart(fitted, validation, rng, names)
-    search, holding = _Search(wanted, judged), Holding()
-    omega: float | None = _first_guess(fitted, wanted)
-    fits: list[Factorization] = []
-    shares: list[float] = []
-
-    def try_level(omega: float) -> None:
-        near = _nearest(fits, omega)
-        fits.append(fit_near(near, data, replace(settings, omega=omega), rng, holding))
-        shares.append(judged.share(fits[-1]))
-
+    for share in wanted:
+        _check_enough(judged, share)
+    fits = _Fits(hold_apart(fitted, validation, rng, names), settings, rng)
     with PassedOnOnce(leave_out=ConvergenceWarning):
-        while omega is not None and len(fits) < MOST_FITS:
-            try_level(omega)
-            omega = search.following(omega, shares[-1])
-        if search.out_of_reach:
-            extreme, reached = fits[-1].omega, shares[-1]
-            for moderate in MODERATE:
-                try_level(moderate)
-    if search.out_of_reach:
-        fit = min(fits, key=lambda fit: judged.quantile_loss(fit, wanted))
-        shift = judged.shift(fit, wanted)
-        fit = _raised(fit, shift)
-        share = judged.share(fit)
-        warn(
-            f"coverage={coverage!r} is out of reach of levels alone: at omega={extreme:.3g} the "
-            f"share of held-out values at or below the fit is {reached:.4g}; the fit at omega="
-            f"{fit.omega:.3g} with {shift:.4g} added (shift of the result) is taken instead"
-            + ("" if intercepts else "; try intercepts=True")
-        )
-    else:
-        best = int(np.argmin(np.abs(np.array(shares) - wanted)))
-        fit, share, shift = fits[best], shares[best], 0.0
-    if abs(share - wanted) > FAR * judged.standard_error(wanted):
-        warn(
-            f"coverage={coverage!r} was not met: the nearest share is {share:.4g}, at omega="
-            f"{fit.omega:.3g}; it jumps, as it does where many values are equal"
-        )
-    if not fit.converged and fit.n_iter >= max_iter:
-        warn(
-            f"the fit at omega={fit.omega:.3g} did not converge within max_iter={max_iter} sweeps; "
-            "its share is measured all the same; raise max_iter or tol",
-            ConvergenceWarning,
-        )
-    return Calibration(
-        fit=fit,
-        shift=shift,
-        wanted=wanted,
-        coverage=share,
-        standard_error=judged.standard_error(share),
-        interval=judged.interval(share),
-        held_out=int(np.count_nonzero(out)),
-        tried=tuple((one.omega, found) for one, found in zip(fits, shares, strict=True)),
-    )
+        tried = [_tried(share, _first_guess(fitted, share), fits, judged) for share in wanted]
+    count = int(np.count_nonzero(out))
+    found = tuple(_chosen(one, judged, count, settings) for one in tried)
+    return found if _is_several(coverage) else found[0]
 
 
 class _Judge:
@@ -340,63 +312,115 @@ def _quantile(values: NDArray[Any], share: float, weights: NDArray[np.float64] |
     return float(values[order[np.searchsorted(reached, share * reached[-1])]])
 
 
-def _nearest(fits: list[Factorization], omega: float) -> Factorization | None:
-    return min(fits, key=lambda fit: abs(_logit(fit.omega) - _logit(omega)), default=None)
+class _Fits:
+    """Fits of one data at one level after the other, each from the nearest before."""
+
+    def __init__(self, data: Data, settings: Settings, rng: np.random.Generator) -> None:
+        self._data, self._settings, self._rng = data, settings, rng
+        self._holding = Holding()
+        self._made: dict[float, Factorization] = {}
+
+    def at(self, omega: float) -> Factorization:
+        """Fit a level, unless that was done."""
+        if omega not in self._made:
+            near = min(
+                self._made.values(),
+                key=lambda fit: abs(logit(fit.omega) - logit(omega)),
+                default=None,
+            )
+            settings = replace(self._settings, omega=omega)
+            self._made[omega] = fit_near(near, self._data, settings, self._rng, self._holding)
+        return self._made[omega]
 
 
-class _Search:
-    """The search for the level: secants on logit scales, where shares are nearly straight."""
+class _Tried(NamedTuple):
+    """The fits tried for one share, and the shares below them."""
 
-    def __init__(self, wanted: float, judged: _Judge) -> None:
-        self._wanted = wanted
-        self._close = CLOSE * judged.standard_error(wanted)
-        self._finest = 0.5 / judged.cells  # a share of 0 or 1 has no logit
-        self._below: _Point | None = None
-        self._above: _Point | None = None
-        self.out_of_reach = False
-
-    def following(self, omega: float, share: float) -> float | None:
-        """Propose the level to try after this one; None when it is found, or none is left."""
-        if abs(share - self._wanted) <= self._close:
-            return None
-        off = _logit(float(np.clip(share, self._finest, 1 - self._finest))) - _logit(self._wanted)
-        here = _Point(_logit(omega), off)
-        if off < 0:
-            before, self._below = self._below, here
-        else:
-            before, self._above = self._above, here
-        if self._below and self._above:
-            return self._between(self._below, self._above)
-        return self._beyond(here, before)
-
-    def _between(self, low: _Point, high: _Point) -> float | None:
-        if high.logit - low.logit < NARROW:
-            return None
-        # Keep away from the ends, or on a curved line the search would creep towards one of them.
-        place = float(np.clip(low.off / (low.off - high.off), 0.1, 0.9))
-        return _level(low.logit + place * (high.logit - low.logit))
-
-    def _beyond(self, here: _Point, before: _Point | None) -> float | None:
-        limit = _logit(OUTERMOST)
-        if abs(here.logit) > limit - NARROW:
-            self.out_of_reach = True
-            return None
-        slope = 1.0
-        if before is not None:
-            slope = (here.off - before.off) / (here.logit - before.logit)
-        steepest = OVERSHOOT * abs(here.off) / STEP  # a flatter line leads further than a step
-        step = OVERSHOOT * here.off / max(slope, steepest)
-        return _level(float(np.clip(here.logit - step, -limit, limit)))
+    wanted: float
+    fits: list[Factorization]
+    shares: list[float]
+    reached: tuple[float, float] | None  # outermost level and its share, if no level will do
 
 
-class _Point(NamedTuple):
-    logit: float  # of the level
-    off: float  # logit of the share, minus that of the wanted one
+def _tried(wanted: float, first: float, fits: _Fits, judged: _Judge) -> _Tried:
+    """Try levels until one has the wanted share below, or no level has."""
+    search = LevelSearch(wanted, judged.standard_error(wanted), judged.cells)
+    made: list[Factorization] = []
+    shares: list[float] = []
+    omega: float | None = first
+    while omega is not None and len(made) < MOST_FITS:
+        made.append(fits.at(omega))
+        shares.append(judged.share(made[-1]))
+        omega = search.following(omega, shares[-1])
+    if not search.out_of_reach:
+        return _Tried(wanted, made, shares, None)
+    reached = made[-1].omega, shares[-1]
+    made += [fits.at(omega) for omega in MODERATE]
+    shares += [judged.share(fit) for fit in made[len(shares) :]]
+    return _Tried(wanted, made, shares, reached)
 
 
-def _logit(share: float) -> float:
-    return float(np.log(share / (1 - share)))
+def _chosen(tried: _Tried, judged: _Judge, held_out: int, settings: Settings) -> Calibration:
+    """Choose among the fits tried, and warn where none is quite what was asked for."""
+    wanted, fits, shares, reached = tried
+    if reached is not None:
+        fit = min(fits, key=lambda fit: judged.quantile_loss(fit, wanted))
+        shift = judged.shift(fit, wanted)
+        fit = _raised(fit, shift)
+        share = judged.share(fit)
+        warn(
+            f"coverage={wanted!r} is out of reach of levels alone: at omega={reached[0]:.3g} the "
+            f"share of held-out values at or below the fit is {reached[1]:.4g}; the fit at omega="
+            f"{fit.omega:.3g} with {shift:.4g} added (shift of the result) is taken instead"
+            + ("" if settings.intercepts else "; try intercepts=True")
+        )
+    else:
+        best = int(np.argmin(np.abs(np.array(shares) - wanted)))
+        fit, share, shift = fits[best], shares[best], 0.0
+    if abs(share - wanted) > FAR * judged.standard_error(wanted):
+        warn(
+            f"coverage={wanted!r} was not met: the nearest share is {share:.4g}, at omega="
+            f"{fit.omega:.3g}; it jumps, as it does where many values are equal"
+        )
+    if not fit.converged and fit.n_iter >= settings.max_iter:
+        warn(
+            f"the fit at omega={fit.omega:.3g} did not converge within max_iter="
+            f"{settings.max_iter} sweeps; its share is measured all the same; raise max_iter or "
+            "tol",
+            ConvergenceWarning,
+        )
+    measured = MeasuredShare(
+        wanted, share, judged.standard_error(share), judged.interval(share), held_out, shift
+    )
+    return Calibration(
+        fit=replace(fit, coverage=measured),
+        shift=shift,
+        wanted=wanted,
+        coverage=share,
+        standard_error=measured.standard_error,
+        interval=measured.interval,
+        held_out=held_out,
+        tried=tuple((one.omega, found) for one, found in zip(fits, shares, strict=True)),
+    )
 
 
-def _level(logit: float) -> float:
-    return float(1 / (1 + np.exp(-logit)))
+def _wanted(coverage: Any) -> list[float]:
+    """Check the share, or the shares."""
+    given = coverage if _is_several(coverage) else [coverage]
+    if len(given) == 0:
+        raise ValueError("coverage must be a share or several, got none")
+    return [check_share(share, "coverage") for share in given]
+
+
+def _is_several(coverage: Any) -> bool:
+    return isinstance(coverage, list | tuple | np.ndarray) and np.ndim(coverage) > 0
+
+
+def _check_enough(judged: _Judge, wanted: float) -> None:
+    beyond = judged.cells * min(wanted, 1 - wanted)
+    if beyond < FEWEST_BEYOND:
+        raise ValueError(
+            f"coverage={wanted!r} leaves {beyond:.1f} of {judged.cells:.0f} held-out cells on "
+            f"its rarer side, and at least {FEWEST_BEYOND} are needed to measure it; raise "
+            "held_out, give more data, or ask for less"
+        )

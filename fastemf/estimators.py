@@ -6,18 +6,17 @@ values of (row, column) pairs, so that cross-validation splits observations, not
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastemf.completion import complete
-from fastemf.kernels.threads import count_threads
+from fastemf.estimator_pairs import PairRegressor
 from fastemf.loss import expectile
 from fastemf.metrics import expectile_skill
 from fastemf.model.factorization import Factorization
-from fastemf.model.prediction import predict_cells, predict_rows
+from fastemf.model.prediction import predict_rows
 from fastemf.observations.memory import observe
 from fastemf.solver.axis import Axis
 from fastemf.support.validation import check_dtype, check_factor
@@ -26,24 +25,15 @@ try:
     from sklearn.base import (
         BaseEstimator,
         ClassNamePrefixFeaturesOutMixin,
-        RegressorMixin,
         TransformerMixin,
     )
-    from sklearn.utils import _safe_indexing, check_array
-    from sklearn.utils.validation import (
-        _check_sample_weight,
-        check_consistent_length,
-        check_is_fitted,
-        validate_data,
-    )
+    from sklearn.utils.validation import check_is_fitted, validate_data
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "the estimators need scikit-learn: pip install 'fastemf[sklearn]'"
     ) from None
 
 __all__ = ["ExpectileFactorization", "ExpectilePairRegressor"]
-
-SIDES = ("rows", "cols")  # the columns of X, in messages
 
 
 class _Completion(BaseEstimator):
@@ -87,7 +77,8 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     omega
         Expectile level in (0, 1).
     k
-        Rank, from 1 to min(rows, columns); or 0 with `intercepts`.
+        Rank, from 1 to min(rows, columns); or 0 with `intercepts`. The default is small, because an
+        estimator must fit small data too; the shell has 5, of which a tuned fit uses what helps.
     intercepts
         Add ``mu + a_i + c_j``. False, as in `fastemf.complete`: the paper's model. With True
         the rows' intercepts a are the last column of what `transform` returns.
@@ -214,7 +205,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         )  # fmt: skip
 
 
-class ExpectilePairRegressor(RegressorMixin, _Completion):
+class ExpectilePairRegressor(PairRegressor, _Completion):
     """Expectiles of the values of (row, column) pairs, as a scikit-learn regressor.
 
     A sample is one observation: its pair in `X`, its value in `y`. KFold, GridSearchCV and
@@ -227,7 +218,7 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         Expectile level in (0, 1).
     k
         Rank, from 1 to the lesser number of distinct rows or columns fitted; or 0, which leaves
-        intercepts alone.
+        intercepts alone. The default is as in `ExpectileFactorization`.
     intercepts
         Add ``mu + a_i + c_j``. True here, as this class is for predicting, also pairs whose
         row or column is new; `fastemf.complete` has False, the paper's model.
@@ -257,6 +248,8 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
     True
     """
 
+    _fitted: ClassVar[str] = "factorization_"
+
     def __init__(
         self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", reg_scaling: str = "count",
         intercepts: bool = True, init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
@@ -268,13 +261,6 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
             max_iter=max_iter, momentum=momentum, anneal=anneal, solver=solver,
             random_state=random_state, n_jobs=n_jobs,
         )  # fmt: skip
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        tags.regressor_tags.poor_score = True  # on the checks' data, whose X are measurements
-        return tags
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the values `y` observed at the pairs `X`.
@@ -297,26 +283,14 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         >>> fastemf.ExpectilePairRegressor(k=1).fit(X, [1.0, 2.0, 3.0]).factorization_.shape
         (2, 2)
         """
-        values = validate_data(self, y=y, y_numeric=True)
-        columns = self._pairs(X, reset=True)
-        check_consistent_length(*columns, values)
-        weights = None
-        if sample_weight is not None:
-            weights = _weights(sample_weight, values)
-            kept = np.flatnonzero(weights)
-            columns = [_safe_indexing(column, kept) for column in columns]
-            values, weights = values[kept], weights[kept]
-        n_threads = count_threads(self.n_jobs)
-        return self._complete(
-            observe((*columns, values), weights=weights, labels=(None, None), n_threads=n_threads)
-        )
+        return self._complete(self._observed(X, y, sample_weight))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the expectiles of the pairs `X`, in the unit of `y`.
 
-        A row that was never fitted adds nothing to what is known of the column, so the value is
-        mu, plus a tuned fit's shift, plus the column's intercept, and likewise for a column.
-        Without intercepts such pairs get 0.
+        Pairs whose row or column was never fitted are predicted as by
+        ``Factorization.predict(..., unknown="model")``: from what is known of the other side, and
+        as NaN without intercepts.
 
         Examples
         --------
@@ -327,14 +301,8 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         >>> bool(new == model.factorization_.mu == 2.0)
         True
         """
-        check_is_fitted(self, "factorization_")
-        fit, columns = self.factorization_, self._pairs(X, reset=False)
-        i, j = (fit.axes[side].positions(columns[side], SIDES[side]) for side in range(2))
-        rows, cols = fit.axes
-        if (i < 0).any() or (j < 0).any():
-            i, j = np.where(i < 0, rows.size, i), np.where(j < 0, cols.size, j)
-            rows, cols = _with_nobody(rows), _with_nobody(cols)
-        return predict_cells((rows, cols), fit.constant, i, j)
+        rows, cols = self._asked(X)
+        return self.factorization_.predict(rows, cols, unknown="model")
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Compute the expectile skill of the predictions: 1 is perfect, 0 is that of a constant.
@@ -353,54 +321,9 @@ class ExpectilePairRegressor(RegressorMixin, _Completion):
         1.0
         """
         predicted = self.predict(X)
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
-        weights = _weights(sample_weight, values)
+        values, weights = self._judged(y, sample_weight)
         return _skill(values, predicted, self.factorization_.omega, weights)
-
-    def _pairs(self, X: Any, *, reset: bool) -> list[Any]:
-        """Split `X` into its two columns; those of a table keep their own types."""
-        is_table = hasattr(X, "columns")
-        dtype = None if hasattr(X, "dtype") else object  # 7 and "a" in a list stay what they are
-        X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
-        if self.n_features_in_ != 2:
-            raise ValueError(
-                f"X must have two columns, (row, column), got {self.n_features_in_} feature(s)"
-            )
-        return [_whole(_safe_indexing(X, j, axis=1), SIDES[j]) for j in range(2)]
-
-
-def _whole(column: Any, what: str) -> Any:
-    """Convert labels that are floats, as encoders write them, to the integers they stand for."""
-    if isinstance(column, np.ndarray) and column.dtype == object:
-        types = set(map(type, column.tolist()))
-        if float in types and types <= {int, float}:  # made from a list
-            column = column.astype(np.float64)
-    if getattr(getattr(column, "dtype", None), "kind", "") != "f":
-        return column
-    numbers = np.asarray(column)
-    wrong = ~((np.abs(numbers) <= 2.0**53) & (numbers == np.floor(numbers)))
-    if wrong.any():
-        got = f"{numbers[wrong][0]} at position {np.argmax(wrong)}"
-        raise ValueError(f"{what} must hold labels, if floats then whole numbers, got {got}")
-    return numbers.astype(np.int64)
-
-
-def _weights(sample_weight: Any, values: NDArray[Any]) -> Any:
-    return _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
 
 
 def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = None) -> float:
     return expectile_skill(values, predicted, omega, expectile(values, omega, weights), weights)
-
-
-def _with_nobody(axis: Axis) -> Axis:
-    """Add an item, the last, of which nothing is known: factor, intercept and level are zero."""
-
-    def more(array: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate([array, np.zeros_like(array[:1])])
-
-    intercepts = None if axis.intercepts is None else more(axis.intercepts)
-    levels = axis.levels
-    if levels is not None:
-        levels = replace(levels, values=more(levels.values))
-    return Axis(more(axis.factor), intercepts, levels=levels)

@@ -72,7 +72,7 @@ def complete_levels(
         The observations, in any form that `complete` takes; read once for all levels.
     omegas
         Two or more different levels in (0, 1), in any order. A level is not a quantile:
-        for "95 % of the values below", see `level_for_coverage`.
+        for "95 % of the values below", see `complete_quantiles`.
     k
         Rank of each level's fit; 0 as in `complete`.
     rows, cols, values, weights, shape, client

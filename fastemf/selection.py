@@ -119,9 +119,10 @@ class Selection:
         same_rank = [row.ridge for row in self.table if row.k == best.k]
         is_number = not isinstance(best.reg, str)
         if is_number and best.k > 0 and len(same_rank) > 1 and best.ridge == max(same_rank):
+            or_intercepts = "" if self.fit.rows.has_intercepts else ", or intercepts,"
             lines.append(
                 "The strongest ridge compared is best: the factors add little, and a still "
-                "stronger one (regs), or intercepts, may do better."
+                f"stronger one (regs){or_intercepts} may do better."
             )
         return "\n".join(lines)
 
@@ -261,7 +262,8 @@ def select(
     def fitted(to_fit: Observations, k: int, reg: Any, init: Any = "spectral") -> Factorization:
         one = replace(settings, k=k, reg=reg, init=init, progress=False)
         rng = one.generator()
-        return completion.fit(hold_apart(to_fit, validation, rng, names), one, rng)
+        data = replace(hold_apart(to_fit, validation, rng, names), value_name=values)
+        return completion.fit(data, one, rng, keeps_levels=to_fit is observed)
 
     fold, part = dealt_folds(observed, folds, settings.generator(), parts=PARTS)
 

@@ -45,12 +45,11 @@ def pytest_configure(config):
 
 def cut_tuning_short():
     """Leave of a tuned fit what it takes to run each of its steps."""
-    from fastemf.solver import path, table, tuner
+    from fastemf.solver import path, trial, tuner
 
     path.MOST_FOLDS = 1
     tuner.MOST_STEPS, tuner.SWEEPS, tuner.INTERCEPT_SWEEPS = 2, 1, 1
-    tuner.MULTIPLES, tuner.NEWTON_STEPS = (1.0, 10.0), 2
-    table.SWEEPS, table.NEWTON_STEPS = 1, 1
+    tuner.MULTIPLES, tuner.FOLLOWING, trial.NEWTON_STEPS = (1.0, 10.0), 2, 2
 
 
 def pytest_sessionstart(session):

@@ -18,8 +18,9 @@ from fastemf import (
     coverage,
     level_for_coverage,
 )
-from fastemf.coverage import _Judge, _quantile, _Search
+from fastemf.coverage import _Judge, _quantile
 from fastemf.datasets import load_wsdream, make_skewed, split
+from fastemf.level_search import LevelSearch
 from fastemf.observations.hold_out import held_out, hold_out
 from fastemf.observations.memory import observe
 from fastemf.solver.holding import Holding
@@ -170,7 +171,8 @@ def test_one_level_is_tuned_and_the_others_hold_what_it_found(monkeypatch, inter
         assert fit.tuning is first.tuning
         assert fit.family == first.family
         for axis, other in zip(fit.axes, first.axes, strict=True):
-            assert (axis.noise is None) == (other.noise is None)
+            # Noise is kept for the weights of observations, and for tables of the level tuned.
+            assert axis.noise is not None or fit.family == "even"
             if axis.noise is not None:
                 np.testing.assert_array_equal(axis.noise.variances, other.noise.variances)
         levels = [one.omega * (1 - one.omega) for one in (fit, first)]
@@ -237,7 +239,8 @@ class TestSearch:
     def run(self, curve, wanted, cells=10_000, most=20):
         """Levels tried where the share is a known function of the level."""
         judged = _Judge(observe(np.ones((100, cells // 100))))
-        search, omega, tried = _Search(wanted, judged), 0.5, []
+        search = LevelSearch(wanted, judged.standard_error(wanted), judged.cells)
+        omega, tried = 0.5, []
         while omega is not None and len(tried) < most:
             tried.append(omega)
             omega = search.following(omega, curve(omega))
@@ -268,6 +271,61 @@ class TestSearch:
         search, tried = self.run(lambda omega: 0.2 if omega < 0.7 else 0.8, 0.5, most=100)
         assert not search.out_of_reach
         assert tried[-1] == pytest.approx(0.7, abs=1e-3)
+
+
+def test_several_shares_are_one_after_the_other(monkeypatch):
+    made = []
+    fit_near = coverage.fit_near
+    monkeypatch.setattr(coverage, "fit_near", lambda *args: made.append(args) or fit_near(*args))
+    found = calibrated((0.7, 0.4), reg="noise")
+    assert [one.wanted for one in found] == [0.7, 0.4]
+    alone = calibrated(0.7, reg="noise")  # the first does not know of others
+    np.testing.assert_array_equal(found[0].fit.X, alone.fit.X)
+    assert found[0].tried == alone.tried
+    rows, cols, values, _ = outside(R, 0.2, 0)  # held out for both
+    for one in found:
+        assert one.coverage == np.mean(values <= one.fit.predict(rows, cols))
+        assert abs(one.coverage - one.wanted) <= 2 * one.standard_error
+    assert found[1].omega < found[0].omega
+    assert isinstance(calibrated([0.5], reg="noise"), tuple)
+    with pytest.raises(ValueError, match=r"coverage=0\.99 leaves"):
+        calibrated((0.5, 0.99))
+    with pytest.raises(ValueError, match="coverage must be a share or several, got none"):
+        calibrated(())
+
+
+@pytest.mark.compiled
+def test_a_level_that_was_tried_is_not_fitted_again(monkeypatch):
+    made = []
+    fit_near = coverage.fit_near
+    monkeypatch.setattr(
+        coverage, "fit_near", lambda *args: made.append(args[2].omega) or fit_near(*args)
+    )
+    with warnings.catch_warnings(action="ignore"):  # both are out of reach
+        found = level_for_coverage(R, (0.85, 0.9), 6, held_out=0.4, tol=1e-4)
+    tried = [omega for one in found for omega, _ in one.tried]
+    assert sorted(made) == sorted(set(tried))
+    assert len(made) < len(tried)
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_the_share_is_kept_in_the_file(half, tmp_path, shift):
+    measured = half.fit.coverage
+    assert (measured.wanted, measured.coverage) == (half.wanted, half.coverage)
+    assert (measured.standard_error, measured.interval) == (half.standard_error, half.interval)
+    assert (measured.held_out, measured.shift) == (half.held_out, half.shift)
+    measured = replace(measured, shift=shift)
+    replace(half, fit=replace(half.fit, coverage=measured)).save(tmp_path / "half.npz")
+    read = fastemf.load(tmp_path / "half.npz")
+    assert read.coverage == measured
+    np.testing.assert_array_equal(read.predict_block([0]), half.fit.predict_block([0]))
+
+
+def test_the_share_was_not_measured_for_new_rows(half):
+    new = np.full((1, R.shape[1]), 2.0)
+    assert half.fit.fold_in(new).coverage is None
+    assert half.fit.extend(new).coverage is None
+    assert complete(R, 0.5, 1, tol=1e-2, reg="noise").coverage is None
 
 
 @pytest.mark.compiled

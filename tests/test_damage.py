@@ -289,7 +289,7 @@ def test_reading_takes_the_memory_of_the_arrays_once(tmp_path):
     path = tmp_path / "large.npz"
     fit = fastemf.complete(R, 0.3, 2, reg=0.1, n_jobs=1)
     X = np.ones((10**6, 2))
-    large = replace(fit, rows=Axis(X))
+    large = replace(fit, rows=Axis(X), training=None)
     large.save(path)
     fastemf.load(path)  # what is imported or compiled now does not count
     tracemalloc.start()

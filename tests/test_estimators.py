@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
@@ -20,14 +21,14 @@ pytest.importorskip("sklearn")
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
-from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.metrics import d2_pinball_score, r2_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from fastemf import ExpectileFactorization, ExpectilePairRegressor
+from fastemf import ExpectileFactorization, ExpectilePairRegressor, QuantilePairRegressor
 
 R = make_skewed(14, 9, rank=2, density=0.7, random_state=3).R.tocoo()
 PAIRS = np.column_stack([R.row, R.col])
@@ -37,11 +38,12 @@ FEW = {"tol": 1e-3, "k": 2, "n_jobs": 1}  # sweeps are slow without the JIT
 
 # --- scikit-learn's own checks -------------------------------------------------------------
 
+PAIR_REGRESSORS = ExpectilePairRegressor, QuantilePairRegressor
 TOO_SMALL = "k = 2 needs two rows and two columns: the error says k, rows, columns, not 'sample'"
 
 
 def expected_failures(estimator):
-    if isinstance(estimator, ExpectilePairRegressor):
+    if isinstance(estimator, PAIR_REGRESSORS):
         return {
             "check_fit2d_1sample": TOO_SMALL,
             "check_sample_weight_equivalence_on_dense_data": (
@@ -57,7 +59,7 @@ def expected_failures(estimator):
 def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_tags_X, **kwargs):
     """The hook by which the checks fit X to an estimator's tags; none says "two columns"."""
     X = enforce(estimator, X, *args, **kwargs)
-    return X[:, :2] if isinstance(estimator, ExpectilePairRegressor) else X
+    return X[:, :2] if isinstance(estimator, PAIR_REGRESSORS) else X
 
 
 @pytest.mark.estimator_checks
@@ -69,11 +71,13 @@ def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_ta
         ExpectileFactorization(max_iter=5, n_jobs=1),
         ExpectileFactorization(k=1, intercepts=True, max_iter=5, n_jobs=1),
         ExpectilePairRegressor(max_iter=5, n_jobs=1),
+        QuantilePairRegressor(max_iter=5, n_jobs=1),
     ],
     expected_failed_checks=expected_failures,
 )
 def test_scikit_learns_checks(estimator, check, monkeypatch):
     monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", pairs_of)
+    monkeypatch.setattr("fastemf.quantiles.FEWEST_BEYOND", 0)  # the checks have 20 samples
     check(estimator)
 
 
@@ -197,7 +201,7 @@ def test_pairs_never_seen_get_what_is_known():
     assert new_col == pytest.approx(fit.mu + fit.col_intercepts[0], rel=1e-14)
     assert new_both == fit.mu == pytest.approx(expectile(R.data, 0.2), rel=1e-14)
     plain = ExpectilePairRegressor(0.2, intercepts=False, **FEW).fit(NAMES, R.data)
-    assert plain.predict([("?", NAMES[0, 1])]).tolist() == [0.0]
+    assert np.isnan(plain.predict([("?", NAMES[0, 1])])).all()
 
 
 @pytest.mark.parametrize("intercepts", [False, True])
@@ -249,14 +253,21 @@ def test_enough_pairs_are_tuned(k):
     assert np.array_equal(model.predict(pairs), predicted)
     one, other = model.predict([(99, data.col[0]), (99, 99)])  # unknown row, unknown pair
     place = fit.col_labels.positions([data.col[0]], what="cols")[0]
-    levels = fit.cols.levels  # an unknown row or column has level 0 in the table, if there is one
-    at = (
-        [0.0, 0.0]
-        if levels is None
-        else levels.table.at(np.zeros(2), np.array([levels.values[place], 0.0]))
+    # What is unknown has no intercept, level 0 and the mean's noise: variance 1.
+    c = fit.col_intercepts[place]
+    known = dict.fromkeys(
+        ("row level", "row noise", "column level", "column noise", "product"), 0.0
     )
-    assert other == pytest.approx(fit.constant + at[1], rel=1e-14)
-    assert one == pytest.approx(fit.constant + fit.col_intercepts[place] + at[0], rel=1e-14)
+    of_col = {"product": c}
+    if fit.tables:
+        noise = float(np.log(fit.cols.noise.variances[place]))
+        of_col |= {"column level": fit.cols.levels.values[place], "column noise": noise}
+
+    def added(statistics):
+        return sum(t.at(*(np.array(statistics[name]) for name in t.over)) for t in fit.tables)
+
+    assert other == pytest.approx(fit.constant + added(known), rel=1e-13)
+    assert one == pytest.approx(fit.constant + c + added(known | of_col), rel=1e-13)
 
 
 def test_rank_0_transforms_rows_to_their_intercepts():
@@ -277,6 +288,77 @@ def test_an_encoder_in_front_changes_nothing():
     plain = ExpectilePairRegressor(0.2, **FEW).fit(NAMES, R.data)
     asked = np.array([NAMES[4], ("row 0", "?")], dtype=object)
     assert np.array_equal(pipe.fit(NAMES, R.data).predict(asked), plain.predict(asked))
+
+
+# --- a quantile of pairs -------------------------------------------------------------------
+
+MANY = make_skewed(30, 20, rank=2, density=0.6, random_state=1).R.tocoo()
+MANY_PAIRS = np.column_stack([MANY.row, MANY.col])
+MEDIAN = {"k": 1, "reg": 0.1, "n_jobs": 1}
+
+
+@pytest.mark.compiled
+def test_the_quantile_regressor_is_complete_quantiles():
+    model = QuantilePairRegressor(0.9, **MEDIAN).fit(MANY_PAIRS, MANY.data)
+    table = pa.table({"a": MANY.row, "b": MANY.col, "y": MANY.data})
+    named = {"rows": "a", "cols": "b", "values": "y"}
+    quantiles = fastemf.complete_quantiles(table, 0.9, **named, **MEDIAN)
+    assert np.array_equal(model.predict(MANY_PAIRS), quantiles.predict(MANY.row, MANY.col)[:, 0])
+    assert model.quantiles_.promises == quantiles.promises
+    assert model.n_iter_ >= 1
+    new = model.predict([(99, 99), (99, MANY.col[0])])
+    expected = quantiles.predict([99, 99], [99, MANY.col[0]], unknown="model")
+    assert np.array_equal(new, expected[:, 0])
+
+
+@pytest.mark.compiled
+def test_the_score_of_a_quantile_is_its_skill_over_the_best_constant():
+    y = MANY.data
+    weights = 1.0 + np.arange(y.size) % 3
+    model = QuantilePairRegressor(0.8, **MEDIAN).fit(MANY_PAIRS, y)
+
+    def loss(predicted, v):
+        r = y - predicted
+        return np.sum(v * np.maximum(0.8 * r, -0.2 * r))
+
+    for v, given in ((np.ones(y.size), None), (weights, weights)):
+        best = min(loss(constant, v) for constant in y)
+        expected = 1 - loss(model.predict(MANY_PAIRS), v) / best
+        assert model.score(MANY_PAIRS, y, given) == pytest.approx(expected, rel=1e-12)
+    assert np.isnan(model.score(MANY_PAIRS[:3], [0.1, 0.1, 0.1]))
+    close = d2_pinball_score(y, model.predict(MANY_PAIRS), alpha=0.8)  # interpolates the constant
+    assert model.score(MANY_PAIRS, y) == pytest.approx(close, abs=0.01)
+
+
+@pytest.mark.compiled
+def test_a_search_holds_out_pairs_by_groups():
+    twice, y = np.tile(MANY_PAIRS, (2, 1)), np.tile(MANY.data, 2)
+    groups = twice[:, 0] * 20 + twice[:, 1]
+    folds = GroupKFold(2)
+    model = QuantilePairRegressor(0.8, **MEDIAN)
+    search = GridSearchCV(model, {"k": [0, 1], "quantile": [0.8]}, cv=folds)
+    search.fit(twice, y, groups=groups)
+    train, test = next(folds.split(twice, y, groups))
+    by_hand = clone(model).set_params(k=0).fit(twice[train], y[train]).score(twice[test], y[test])
+    assert search.cv_results_["split0_test_score"][0] == by_hand
+    assert search.best_score_ == max(search.cv_results_["mean_test_score"])
+    assert search.predict(twice[:2]).shape == (2,)
+    read = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert np.array_equal(read.predict(twice), search.predict(twice))
+
+
+def test_a_quantile_without_enough_pairs_is_refused():
+    with pytest.raises(ValueError, match=r"at least 20 cells .* 0\.99 leaves"):
+        QuantilePairRegressor(0.99, **MEDIAN).fit(MANY_PAIRS, MANY.data)
+    with pytest.raises(NotFittedError):
+        QuantilePairRegressor().predict(MANY_PAIRS)
+
+
+def test_parameters_of_the_quantile_regressor_are_those_of_complete_quantiles():
+    theirs = inspect.signature(fastemf.complete_quantiles).parameters
+    for name, parameter in inspect.signature(QuantilePairRegressor).parameters.items():
+        if name not in ("quantile", "k"):
+            assert parameter.default == theirs[name].default
 
 
 # --- both ----------------------------------------------------------------------------------
@@ -396,8 +478,9 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
 
 
 def test_a_star_import_needs_no_extra():
-    assert not {"ExpectileFactorization", "ExpectilePairRegressor"} & set(fastemf.__all__)
-    assert {"ExpectileFactorization", "ExpectilePairRegressor"} <= set(dir(fastemf))
+    names = {"ExpectileFactorization", "ExpectilePairRegressor", "QuantilePairRegressor"}
+    assert not names & set(fastemf.__all__)
+    assert names <= set(dir(fastemf))
 
 
 def test_whole_floats_in_a_list_are_labels_as_they_are_in_an_array():

@@ -222,7 +222,10 @@ def test_a_neighbour_without_factors_does_not_keep_them_out(intercepts):
     assert fit.tuning.best.rank > 0
     rows, cols = (replace(axis, factor=0 * axis.factor) for axis in fit.axes)
     after = complete(LARGE, 0.1, 2, intercepts=intercepts, init=replace(fit, rows=rows, cols=cols))
-    np.testing.assert_allclose(after.to_dense(), fit.to_dense(), rtol=0.05, atol=0.05)
+    assert after.tuning.best.rank > 0
+    # Their ridges are of two paths, half a step apart at most.
+    before = fit.to_dense()
+    assert np.linalg.norm(after.to_dense() - before) < 0.03 * np.linalg.norm(before)
 
 
 # --- the settings of `complete` --------------------------------------------------------------

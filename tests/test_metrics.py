@@ -106,3 +106,30 @@ def test_coverage_counts_equality():
 def test_shapes_must_agree(measure):
     with pytest.raises(ValueError, match=r"must have one shape, got \(2,\), \(3,\)"):
         measure([1.0, 2.0], [1.0, 2.0, 3.0])
+
+
+def test_the_pinball_loss_is_least_at_the_quantile():
+    values = np.random.default_rng(0).lognormal(size=999)
+    for share in (0.1, 0.5, 0.9):
+        at = np.quantile(values, share)
+        losses = [
+            metrics.pinball_loss(values, np.full(999, at + step), share) for step in (-0.1, 0, 0.1)
+        ]
+        assert min(losses) == losses[1]
+    middle = np.full(999, 1.0)
+    half = metrics.pinball_loss(values, middle, 0.5)
+    assert half == pytest.approx(np.mean(np.abs(values - 1)) / 2)
+
+
+def test_weights_of_pinball_and_coverage_repeat_values():
+    values, predicted, v = [1.0, 2.0, 5.0], [2.0, 2.0, 2.0], [1, 3, 2]
+    for measure in (lambda b, p, **k: metrics.pinball_loss(b, p, 0.3, **k), metrics.coverage):
+        weighted = measure(values, predicted, weights=v)
+        assert weighted == pytest.approx(measure(np.repeat(values, v), np.repeat(predicted, v)))
+
+
+def test_bad_pinball_losses():
+    with pytest.raises(ValueError, match="share must be a share strictly between 0 and 1"):
+        metrics.pinball_loss([1.0], [1.0], 90)
+    with pytest.raises(ValueError, match="values must not be empty"):
+        metrics.pinball_loss([], [], 0.5)

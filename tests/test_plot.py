@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import fastemf
 from fastemf import Baseline, Tuning, TuningStep, complete, complete_levels, plot, select
 
 pytest.importorskip("matplotlib")
@@ -120,6 +121,18 @@ def test_the_bands_are_the_levels_by_the_middle_one():
     assert {low[order[0]], high[order[0]]} <= set(at_first.tolist())
 
 
+@pytest.mark.compiled
+def test_quantiles_are_bands_from_the_median():
+    R = fastemf.datasets.make_skewed(30, 20, rank=1, noise=0.3, density=0.9, random_state=0).R
+    quantiles = fastemf.complete_quantiles(R, (0.1, 0.5, 0.8, 0.9), 1)
+    ax = plot.levels(quantiles, 1, ax=Figure().subplots())
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["p10 to p90", "p10 to p80", "p50"]
+    middle = np.sort(quantiles.predict_block([1])[0][:, 1])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), middle)
+    assert ax.get_xlabel() == "columns of row 1, by the median"
+
+
 def test_the_path_of_a_tuning():
     ax = plot.tuning(tuned(), ax=Figure().subplots())
     constant, even, weighted, ridged = (bars.lines[0].get_xydata() for bars in ax.containers)
@@ -222,3 +235,15 @@ def test_bad_input():
         plot.tuning(perfect(), ax=ax)
     with pytest.raises(ValueError, match=r"errors must hold at least one level's, got \{\}"):
         plot.error_boxes({}, ax=ax)
+
+
+def test_levels_go_by_the_labels_of_columns_where_these_fit():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(
+        np.random.default_rng(0).gamma(2, 3, (5, 4)), index=list("abcde"), columns=list("wxyz")
+    )
+    fitted = complete_levels(table, (0.2, 0.5, 0.8), 1, reg=0.1)
+    ax = plot.levels(fitted, "b", ax=Figure().subplots())
+    by_middle = np.argsort(fitted.predict_block("b")[0, :, 1])
+    shown = [text.get_text() for text in ax.get_xticklabels()]
+    assert shown == [list("wxyz")[at] for at in by_middle]

@@ -456,3 +456,14 @@ def test_grids_have_a_limit():
         fastemf.select(R, 0.5, ks=range(10**9))
     with pytest.raises(ValueError, match="regs must hold at most 10000 values, got 1000000000"):
         fastemf.select(R, 0.5, regs=range(10**9))
+
+
+@pytest.mark.parametrize("intercepts", [False, True])
+def test_intercepts_are_suggested_where_there_are_none(intercepts):
+    R = np.random.default_rng(0).lognormal(size=(20, 15))
+    chosen = fastemf.select(
+        R, 0.5, ks=(1,), regs=(0.001, 0.01, 1000.0), folds=2, intercepts=intercepts, tol=1
+    )
+    assert chosen.best.reg == 1000.0
+    assert "The strongest ridge compared is best" in repr(chosen)
+    assert ("or intercepts" in repr(chosen)) == (not intercepts)

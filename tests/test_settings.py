@@ -20,6 +20,16 @@ ENTRIES = "is about entries in rows and columns, which a general map does not ha
 # For every parameter of `complete` that another task does not have with the same default: why.
 EXCEPTIONS = {
     fastemf.complete_levels: {"omega": "several levels: omegas"},
+    fastemf.complete_quantiles: {
+        "omega": "several quantiles: taus",
+        "intercepts": "true: without the levels of rows and columns fits are poor ingredients",
+        "reg_scaling": "the ridge of tuned fits is scaled by counts",
+        "init": "fits start from one another", "anneal": "is for rough starts",
+        "orthogonalize": "needs reg=0, which leaves nothing to predict new cells by",
+        "tol": "1e-4: means of five fits need no finer one",
+        "validation": "each fold is judged by the fits without it",
+        "patience": "goes with validation",
+    },
     fastemf.level_for_coverage: {
         "omega": "the level is what is looked for",
         "client": IN_MEMORY,

@@ -15,12 +15,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, score
+from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, quantiles, score
 from bench.accuracy.report import Run, bars, draw, markdown, promises
 from bench.runner import describe, machine
 from fastemf.loss import expectile
 
 SMOKE_SHAPE = (60, 50)
+QUANTILE_SHAPE = (240, 180)  # of which p99 has some cells beyond it
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,6 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--omegas", type=_numbers(float), default=[0.1, 0.5, 0.9])
     parser.add_argument("--seeds", type=_numbers(int), default=[0, 1, 2])
     parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--quantiles", action="store_true",
+                        help="judge p50, p95 and p99 of complete_quantiles instead")  # fmt: skip
     parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="JSON to add the runs to; those made again are replaced")  # fmt: skip
@@ -47,12 +50,15 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("plots need matplotlib: pip install '.[bench]'")
     sets: dict[str, Callable[[int], Split]] = {name: SETS[name] for name in args.sets}
     if args.smoke:
-        sets = {name: _tiny(name) for name in args.sets if name in FAMILIES}
+        shape = QUANTILE_SHAPE if args.quantiles else SMOKE_SHAPE
+        sets = {name: _tiny(name, shape) for name in args.sets if name in FAMILIES}
 
     about = machine()
     print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
     METHODS["auto"](_tiny("additive")(0).train, 0.5, 0, 2)  # compiled, or loaded from the cache
     runs = _read(args.out)
+    if args.quantiles:
+        return _judge_quantiles(sets, args, about, runs)
     for run in measure(sets, args.methods, args.omegas, args.seeds, args.k):
         print(_line(run), flush=True)
         runs = [other for other in runs if _key(other) != _key(run)] + [run]
@@ -67,6 +73,31 @@ def main(argv: list[str] | None = None) -> int:
     if args.plot:
         draw(runs, args.plot)
     return 0
+
+
+def _judge_quantiles(
+    sets: dict[str, Callable[[int], Split]],
+    args: argparse.Namespace,
+    about: dict[str, Any],
+    runs: list[Run],
+) -> int:
+    _tiny_quantiles()
+    for run in quantiles.measure(sets, args.seeds, args.k):
+        print(quantiles.line(run), flush=True)
+        same = ("set", "method", "tau", "seed", "k")
+        runs = [one for one in runs if any(one.get(key) != run[key] for key in same)] + [run]
+        if args.out:
+            _write(args.out, {"machine": about, "results": runs})
+    print("\nBars", *quantiles.bars(runs), sep="\n")
+    if args.markdown:
+        print("", *quantiles.markdown(runs), sep="\n")
+    return 0
+
+
+def _tiny_quantiles() -> None:
+    """Compile what is not yet compiled."""
+    for _ in quantiles.measure({"additive": _tiny("additive", QUANTILE_SHAPE)}, [0], 2):
+        return
 
 
 def measure(
@@ -133,8 +164,8 @@ def _write(path: Path, found: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
-def _tiny(name: str) -> Callable[[int], Split]:
-    return lambda seed: FAMILIES[name](seed, SMOKE_SHAPE)
+def _tiny(name: str, shape: tuple[int, int] = SMOKE_SHAPE) -> Callable[[int], Split]:
+    return lambda seed: FAMILIES[name](seed, shape)
 
 
 def _among(known: dict[str, Any]) -> Callable[[str], list[str]]:

@@ -127,7 +127,8 @@ def draw(runs: list[Run], path: Path) -> None:
             points = [(loss, y) for y, loss in enumerate(found) if loss is not None]
             axes.plot(
                 [x for x, _ in points], [y for _, y in points], ls="", label=method, alpha=0.8,
-                color=colours[i % len(colours)], marker="|xsoP^D"[i % 7],
+                color=colours[i % len(colours)], marker="*xsoP^D"[i % 7],
+                markersize=6 if i else 11, zorder=2 if i else 3,  # what is judged lies on top
             )  # fmt: skip
         axes.axvline(1, color="0.7", lw=1, zorder=0)
         axes.set(xlim=(0, None), xlabel="loss / constant's", title=f"ω = {omega:g}")

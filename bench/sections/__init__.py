@@ -15,6 +15,7 @@ from bench.sections import (
     sweeps,
     threads,
     time_to_quality,
+    tuned,
 )
 
 SECTIONS: dict[str, Callable[[Scale, Say], list[Row]]] = {
@@ -25,5 +26,6 @@ SECTIONS: dict[str, Callable[[Scale, Say], list[Row]]] = {
     "growth": growth.run,
     "setup": set_up.run,
     "memory": memory.run,
+    "tuned": tuned.run,
     "cold": cold_start.run,
 }

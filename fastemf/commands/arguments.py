@@ -17,18 +17,24 @@ __all__ = [
     "add_model",
     "add_out",
     "add_out_table",
+    "add_unknown",
     "add_validation",
+    "add_writing",
     "check_free",
     "check_free_table",
     "fit_options",
     "number_or_rule",
     "read_data",
+    "read_judged",
     "rereadable",
     "show_progress",
     "utf8",
 ]
 
-FORMATS = "CSV, TSV, Parquet, Matrix Market (.mtx) or scipy sparse (.npz) by its ending"
+FORMATS = (
+    "CSV or TSV (also .gz and .zst), JSON lines (.jsonl), Parquet, Matrix Market (.mtx) or scipy "
+    "sparse (.npz) by its ending"
+)
 
 
 def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: bool = False) -> None:
@@ -62,6 +68,19 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
         help="column with positive weights (default: all weigh 1)",
     )
 
+    add_writing(parser)
+
+
+def add_writing(parser: argparse.ArgumentParser) -> None:
+    """Add how the text of a table is written, where that is not as its ending says."""
+    parser.add_argument(
+        "--sep", metavar="CHAR",
+        help="what separates the columns of a text, such as ';' (default: a comma; a tab in .tsv)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--decimal", metavar="CHAR", help="decimal point of its numbers, such as , (default: .)"
+    )
+
 
 def add_fit(parser: argparse.ArgumentParser) -> None:
     """Add the options of a fit, except level, rank and ridge."""
@@ -69,14 +88,14 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-intercepts", dest="intercepts", action="store_false",
         help="predict by the product of the factors alone, as in the paper and by default in "
-        "Python, without a constant, one per row and one per column beside it",
+        "Python's complete, without a constant, one per row and one per column beside it",
     )  # fmt: skip
     group.add_argument(
         "--max-iter", type=int, default=100, metavar="N", help="most sweeps (default 100)"
     )
     group.add_argument(
         "--tol", type=float, default=1e-5,
-        help="stop when a sweep lowers the objective by less than this share (default 1e-5)",
+        help="stop when a sweep lowers the objective by less than this share (default %(default)g)",
     )  # fmt: skip
     group.add_argument(
         "--seed", type=int, default=0,
@@ -100,7 +119,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the options that make a model file: rank, ridge, how to fit, where to write."""
     parser.add_argument(
         "-k", "--rank", type=int, default=5, metavar="K",
-        help="rank: most factors of each row and column (default 5); 0 for intercepts alone",
+        help="rank: most factors of each row and column (default 5, of which a tuned fit uses "
+        "what helps; Python has no default); 0 for intercepts alone",
     )  # fmt: skip
     parser.add_argument(
         "--reg", type=number_or_rule, default="auto",
@@ -132,6 +152,15 @@ def add_out_table(parser: argparse.ArgumentParser) -> None:
     what = "CSV, TSV or Parquet file to write, by its ending (default: CSV to standard output)"
     add_out(parser, what, required=False)
     parser.add_argument("--json", action="store_true", help="write JSON instead")
+
+
+def add_unknown(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add what becomes of labels that the model does not have; `what` they get as NaN."""
+    parser.add_argument(
+        "--unknown", choices=("error", "nan", "model"), default="error",
+        help=f"labels that the model does not have: an error (default), nan for {what}, or model "
+        "for what is known without them, such as the level of a column in a new row",
+    )  # fmt: skip
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -191,20 +220,42 @@ def check_free_table(path: str | None, force: bool, *, as_json: bool = False) ->
         raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
-def rereadable(path: str) -> Callable[[], Any]:
+def rereadable(path: str, args: argparse.Namespace) -> Callable[[], Any]:
     """Return a function that opens a file, or standard input, any number of times."""
-    if path != "-":
+    told = {"delimiter": args.sep, "decimal": args.decimal}
+    given = {name: value for name, value in told.items() if value is not None}
+    for name, value in given.items():
+        if len(value) != 1:
+            option = {"delimiter": "--sep", "decimal": "--decimal"}[name]
+            raise ValueError(f"{option} must be one character, got {value!r}")
+    if path != "-" and not given:
         return lambda: path
-    if sys.stdin is None:
+    if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
-    content = sys.stdin.buffer.read()
+    content, name = _content(path), "standard input" if path == "-" else path
+    if path != "-" and ".tsv" in path.lower():
+        given = {"delimiter": "\t"} | given
 
     def reopened() -> Any:
         file = io.BytesIO(content)
-        file.name = "standard input"
+        for attribute, value in ({"name": name} | given).items():
+            setattr(file, attribute, value)
         return file
 
     return reopened
+
+
+def _content(path: str) -> bytes:
+    """Read a text that is not written as its ending says, or that comes from a pipe."""
+    if path == "-":
+        return sys.stdin.buffer.read()
+    from fastemf.inputs.table_files import TABLES, opened
+
+    texts = [ending for ending in TABLES if ending[:4] in (".csv", ".tsv")]
+    if not path.lower().endswith(tuple(texts)):
+        raise ValueError(f"--sep and --decimal are for texts ({', '.join(texts)}), got {path}")
+    with opened(Path(path)) as file:
+        return bytes(file.read())
 
 
 def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
@@ -212,7 +263,7 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
     from fastemf.inputs.table_files import column_names
 
     path = getattr(args, name)
-    source = rereadable(path)
+    source = rereadable(path, args)
     present = None if Path(path).is_dir() else column_names(source())
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]
@@ -229,6 +280,23 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
                 f"there are {', '.join(present)}"
             )
         columns = list(present)
+    return {
+        "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
+        "weights": args.weights,
+    }  # fmt: skip
+
+
+def read_judged(args: argparse.Namespace, model: Any, name: str = "data") -> dict[str, Any]:
+    """Return the same keywords, where columns are by default those that a model was fitted to."""
+    from fastemf.inputs.table_files import column_names
+
+    source = rereadable(getattr(args, name), args)
+    present = column_names(source())
+    ours = (*(axis.name for axis in model.axes), getattr(model, "value_name", None))
+    given = (args.rows, args.cols, args.values)
+    columns = [told or own for told, own in zip(given, ours, strict=True)]
+    if present is None or not set(columns) <= set(present):
+        return read_data(args, name)
     return {
         "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
         "weights": args.weights,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from fastemf.commands.arguments import add_json
 from fastemf.commands.output import as_json
+from fastemf.commands.promises import render_promises
 from fastemf.commands.worth import describe_tuning, render_tuning
 
 __all__ = ["add", "describe", "print_facts", "render", "run"]
@@ -18,9 +20,10 @@ def add(commands: Any) -> None:
         "info",
         help="say what a model file holds",
         description="Say what a model file holds: the matrix and its labels, what a prediction is "
-        "made of, and for each level its ridge and how the fit went.",
+        "made of, and for each level its ridge and how the fit went, or for each quantile what it "
+        "was worth on cells it had not seen.",
     )
-    parser.add_argument("model", help="model file, of fastemf fit, levels or select")
+    parser.add_argument("model", help="model file, of fastemf fit, levels, quantiles or select")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -41,18 +44,29 @@ def print_facts(
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """Return the facts of a `Factorization`, or of every level of a `Levels`."""
-    fits = list(getattr(model, "fits", [model]))
+    """Return the facts of a `Factorization`, of every level of a `Levels`, or of `Quantiles`."""
+    promises = getattr(model, "promises", None)
+    fits = list(getattr(model, "fits", [model])) if promises is None else list(model.fits[0])
     first = fits[0]
-    return {
-        "shape": list(first.shape),
-        "rows": _labels(first.row_labels),
-        "cols": _labels(first.col_labels),
-        "unseen_rows": int(first.unseen_rows.size),
-        "unseen_cols": int(first.unseen_cols.size),
+    about = {
+        "shape": list(model.shape),
+        "rows": _labels(model.row_labels),
+        "cols": _labels(model.col_labels),
+        "unseen_rows": int(model.unseen_rows.size),
+        "unseen_cols": int(model.unseen_cols.size),
         "rank": first.k,
         "dtype": str(first.X.dtype),
         "intercepts": first.rows.has_intercepts,
+    }
+    if promises is not None:
+        about["fits"] = sum(map(len, model.fits))
+        about["quantiles"] = [asdict(promise) for promise in promises]
+        return about
+    share = getattr(model, "coverage", None)
+    if share is not None:
+        about |= {"coverage": share.coverage, "coverage_error": share.standard_error}
+        about |= {"coverage_wanted": share.wanted, "shift": share.shift}
+    return about | {
         "levels": [
             {
                 "omega": fit.omega,
@@ -63,7 +77,7 @@ def describe(model: Any) -> dict[str, Any]:
                 "sweeps": fit.n_iter,
                 "objective": _objective(fit.history),
                 "shift": fit.shift,
-                "table": fit.table is not None,
+                "tables": [list(table.over) for table in fit.tables],
                 "tuning": describe_tuning(fit.tuning),
             }
             for fit in fits
@@ -107,6 +121,10 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         lines.append((side, text))
     terms = ["mu + row + column intercepts"] if facts["intercepts"] else []
     terms += ["X Yᵀ"] if facts["rank"] else []
+    if "quantiles" in facts:
+        predicts = f"quantiles, from {facts['fits']} expectile fits, in the data's unit"
+        promised = render_promises(facts["quantiles"], "cells out of fold")
+        return _lines([*lines, ("predicts", predicts), *promised])
     lines.append(("predicts", f"{' + '.join(terms)}, in the data's unit"))
     for level in facts["levels"]:
         omega = level["omega"]
@@ -121,8 +139,9 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
             lines.append(("", f"mu = {level['mu']:.4g}{shift}"))
         per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
         lines.append(("", f"ridge {level['reg']:.4g} {per}"))
-        if level["table"]:
-            lines.append(("", "a table over the levels of row and column is added"))
+        if level["tables"]:
+            over = "; ".join(" and ".join(pair) for pair in level["tables"])
+            lines.append(("", f"tables are added, over {over}"))
         end = "converged after" if level["converged"] else "did not converge in"
         lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
         if level["tuning"] is not None:
@@ -133,4 +152,16 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
         added = f", with {facts['shift']:.4g} added to mu" if facts["shift"] else ""
         lines.append(("coverage", share + added))
+    if "update" in facts:
+        lines.append(("update", facts["update"]))
+    if "left_out" in facts:
+        added = f"{facts['new_rows']:,} new rows, {facts['observations']:,} observations"
+        lines.append(("", added))
+        left = [f"{count:,} {what}" for what, count in facts["left_out"].items() if count]
+        if left:
+            lines.append(("", f"left out: {' and '.join(left)}; --all refits with all data"))
+    return _lines(lines)
+
+
+def _lines(lines: list[tuple[str, str]]) -> str:
     return "\n".join(f"{name:9} {text}" for name, text in lines)

@@ -33,13 +33,13 @@ def like(labels: Any, column: Any, what: str, unknown: str = "error") -> Any:
     return distinct[encoded.indices.to_numpy()]
 
 
-def from_text(labels: Any, texts: list[str]) -> Any:
+def from_text(labels: Any, texts: list[str], unknown: str = "error") -> Any:
     """Read rows as typed by a person: labels, or positions of a model without."""
     import numpy as np
 
     if labels is not None:
         is_text = labels.values.dtype == object
-        return np.array(texts, object) if is_text else _parsed(labels, texts, "row", "error")
+        return np.array(texts, object) if is_text else _parsed(labels, texts, "row", unknown)
     try:
         return np.array(texts, np.int64)
     except (ValueError, OverflowError):

@@ -18,27 +18,27 @@ class Pairs(NamedTuple):
     cols: Any
 
 
-def read_pairs(path: str, args: argparse.Namespace, fit: Any) -> Pairs | None:
+def read_pairs(path: str, args: argparse.Namespace, model: Any) -> Pairs | None:
     """Read the labels in a file as they are written there; None for one that holds a matrix."""
     from fastemf.inputs.table_files import column_names, read_file
 
-    source = rereadable(path)
+    source = rereadable(path, args)
     present = column_names(source())
     if present is None:
         return None
-    names = _pair_columns(path, present, args, fit)
-    sides = zip(names, fit.axes, strict=True)
+    names = _pair_columns(path, present, args, model)
+    sides = zip(names, model.axes, strict=True)
     texts = [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
     table = read_file(source(), names, [], texts).content
     return Pairs(names, table.column(names[0]), table.column(names[1]))
 
 
 def _pair_columns(
-    path: str, present: list[str], args: argparse.Namespace, fit: Any
+    path: str, present: list[str], args: argparse.Namespace, model: Any
 ) -> tuple[str, str]:
     """Return the names of the two label columns: as told, as in the fit, or the only two."""
     given = (args.rows, args.cols)
-    names = [told or axis.name for told, axis in zip(given, fit.axes, strict=True)]
+    names = [told or axis.name for told, axis in zip(given, model.axes, strict=True)]
     if not all(name in present for name in names) and not any(given) and len(present) == 2:
         names = present
     for option, name in zip(("--rows", "--cols"), names, strict=True):

@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out_table, check_free_table, utf8
+from fastemf.commands.arguments import (
+    add_out_table,
+    add_unknown,
+    add_writing,
+    check_free_table,
+    utf8,
+)
 from fastemf.commands.label_text import like
 from fastemf.commands.output import unused, write_columns
 from fastemf.commands.pairs import read_pairs
+from fastemf.commands.promises import quantile_name
 
 __all__ = ["add", "run"]
 
@@ -19,12 +26,14 @@ def add(commands: Any) -> None:
         "predict",
         help="predict the pairs in a file",
         description="Predict every line of a table of (row, column) pairs, in its order. The "
-        "answer has the pairs and their predictions; a model of several levels gives one column "
-        "for each, and they never cross.",
+        "answer has the pairs and their predictions; a model of several levels or quantiles gives "
+        "one column for each, and they never cross.",
     )
-    parser.add_argument("model", help="model file, of fastemf fit, levels or select")
+    parser.add_argument("model", help="model file, of fastemf fit, levels, quantiles or select")
     parser.add_argument(
-        "pairs", help="CSV, TSV or Parquet by its ending; - reads CSV from standard input"
+        "pairs",
+        help="CSV or TSV (also .gz and .zst), JSON lines (.jsonl) or Parquet by its ending; - "
+        "reads CSV from standard input",
     )
     parser.add_argument(
         "--rows",
@@ -42,10 +51,8 @@ def add(commands: Any) -> None:
         "--clip", type=bound, nargs=2, metavar=("LOW", "HIGH"),
         help="set predictions beyond to these bounds, none for an open side: --clip 0 none",
     )  # fmt: skip
-    parser.add_argument(
-        "--unknown", choices=("error", "nan"), default="error",
-        help="labels that the model does not have are an error (default), or predicted as NaN",
-    )  # fmt: skip
+    add_writing(parser)
+    add_unknown(parser, "NaN")
     add_out_table(parser)
     parser.set_defaults(run=run)
 
@@ -56,14 +63,13 @@ def run(args: argparse.Namespace) -> None:
     from fastemf import load
 
     model = load(args.model)
-    first = getattr(model, "fits", [model])[0]
-    pairs = read_pairs(args.pairs, args, first)
+    pairs = read_pairs(args.pairs, args, model)
     if pairs is None:
         raise ValueError(f"{args.pairs} is a matrix; pairs are a table with two columns")
     names, rows, cols = pairs
     predicted = model.predict(
-        like(first.row_labels, rows, "rows", args.unknown),
-        like(first.col_labels, cols, "cols", args.unknown),
+        like(model.row_labels, rows, "rows", args.unknown),
+        like(model.col_labels, cols, "cols", args.unknown),
         clip=None if args.clip is None else tuple(args.clip),
         unknown=args.unknown,
     )
@@ -71,10 +77,16 @@ def run(args: argparse.Namespace) -> None:
     if predicted.ndim == 1:
         columns[unused("prediction", names)] = predicted
     else:
-        columns |= {
-            unused(f"omega={w:g}", names): predicted[:, i] for i, w in enumerate(model.omegas)
-        }
+        for place, name in enumerate(level_names(model)):
+            columns[unused(name, columns)] = predicted[:, place]
     write_columns(columns, args.out, args.json)
+
+
+def level_names(model: Any) -> list[str]:
+    """Name the columns that a model of several levels or quantiles predicts."""
+    if hasattr(model, "taus"):
+        return [quantile_name(tau) for tau in model.taus]
+    return [f"omega={omega:g}" for omega in model.omegas]
 
 
 def bound(text: str) -> float | None:

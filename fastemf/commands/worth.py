@@ -27,8 +27,13 @@ def describe_tuning(tuning: Any) -> dict[str, Any] | None:
 def render_tuning(facts: dict[str, Any], *, lists_steps: bool) -> list[str]:
     """Return the facts as lines for a person: the verdict and, if asked for, what was compared."""
     lines = list(facts["verdict"])
-    if not lists_steps or not facts["steps"]:
+    if not facts["steps"]:
         return lines
+    if not lists_steps:
+        ours = facts["steps"][facts["chosen"]]["loss"]
+        losses = {"fit": ours} | facts["baselines"]
+        told = ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
+        return [*lines, f"mean loss of what was set aside: {told}"]
     folds = "once" if facts["folds"] == 1 else f"in {facts['folds']} turns"
     judged = f"{facts['observations']:,} observations set aside {folds}"
     lines.append(f"compared by the loss of {judged}:")

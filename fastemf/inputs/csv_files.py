@@ -64,6 +64,7 @@ class CsvFile(NamedTuple):
     opened: Callable[[], IO[bytes]]
     name: str  # for messages
     delimiter: str
+    decimal: str = "."  # point of numbers
 
 
 def is_integer_text(text: str) -> bool:
@@ -144,7 +145,10 @@ def read_csv(
         return f"line {_line(source, at)} of {source.name}"
 
     columns = {label: _label_column(table.column(label), label in texts) for label in labels}
-    columns |= {number: _number_column(table.column(number), number, where) for number in numbers}
+    columns |= {
+        number: _number_column(table.column(number), number, where, source.decimal)
+        for number in numbers
+    }
     return pa.table(columns), where
 
 
@@ -156,7 +160,10 @@ def _explained(source: CsvFile) -> Iterator[None]:
         yield
     except pa.ArrowMemoryError as error:
         raise MemoryError(f"{source.name}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter from names of columns
+    # Unicode from names of columns; what is packed badly is no error of the system's.
+    except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
         reason = "it is empty" if "Empty CSV" in str(error) else shortened(str(error))
         if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
             reason += "; save the file as UTF-8"
@@ -166,8 +173,13 @@ def _explained(source: CsvFile) -> Iterator[None]:
 
 
 def _head(source: CsvFile) -> bytes:
-    with source.opened() as file:
-        return file.read(HEAD)
+    try:
+        with source.opened() as file:
+            return file.read(HEAD)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        return b""  # packed badly, as whoever reads on will say
 
 
 def _likely_reason(source: CsvFile) -> str:
@@ -180,7 +192,10 @@ def _likely_reason(source: CsvFile) -> str:
         return "; it holds NUL bytes, as no text in UTF-8 does"
     header = head.splitlines()[0] if head else b""
     if header.count(b";") > header.count(source.delimiter.encode()):
-        return "; its header looks separated by ';', where ',' (.csv) or tabs (.tsv) are read"
+        return (
+            "; its header looks separated by ';', where ',' (.csv) or tabs (.tsv) are read: in a "
+            "shell, --sep ';' reads it, with --decimal , where numbers have commas"
+        )
     return ""
 
 
@@ -212,11 +227,13 @@ def _label_column(column: Any, is_text: bool) -> Any:
     return pa.chunked_array(parts)
 
 
-def _number_column(column: Any, name: str, where: Where) -> Any:
+def _number_column(column: Any, name: str, where: Where, decimal: str) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def parsed(part: Any) -> Any:
+        if decimal != ".":
+            part = pc.replace_substring(pc.replace_substring(part, ".", " "), decimal, ".")
         try:
             return pc.utf8_trim_whitespace(part).cast(pa.float64())
         except pa.ArrowInvalid:

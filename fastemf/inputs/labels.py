@@ -21,7 +21,7 @@ from fastemf.inputs.columns import (
     shortened,
 )
 
-__all__ = ["Labels", "check_known"]
+__all__ = ["Labels", "check_known", "listed"]
 
 SHOWN = 10  # unknown labels in a message
 
@@ -120,6 +120,26 @@ class Labels:
         """
         return Labels.__new__(Labels)._hold(self.values, name)
 
+    def joined(self, others: Labels) -> Labels:
+        """Return these labels followed by others, all different and of the same kind.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> Labels(["eu-7"], "client").joined(Labels(["us-1"])).values.tolist()
+        ['eu-7', 'us-1']
+        """
+        ours, theirs = self.values, others.values
+        if _family(ours) != _family(theirs):
+            raise TypeError(f"labels must be {_family(ours)}, as those before, got {others!r}")
+        if {ours.dtype.kind, theirs.dtype.kind} == {"i", "u"}:
+            return Labels(np.array(ours.tolist() + theirs.tolist(), object), self.name)
+        together = np.concatenate([ours, theirs])  # of dates, in the finer of two units
+        for dates in (ours, theirs) if together.dtype.kind == "M" else ():
+            if not _as_type(dates, together.dtype)[1].all():
+                raise ValueError(f"dates must lie within the reach of {together.dtype}")
+        return Labels(together, self.name)
+
     @property
     def kind(self) -> str:
         """Kind of the labels: ``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
@@ -216,11 +236,15 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
     for positions, column, what in sides:
         if positions.size and positions.min() < 0:
             unknown = distinct_where(column, positions < 0, what)
-            listed = ", ".join(shortened(repr(label)) for label in unknown[:SHOWN].tolist())
-            more = f", … {unknown.size - SHOWN} more" if unknown.size > SHOWN else ""
-            parts.append(f"{unknown.size} in {what} ({listed}{more})")
+            parts.append(f"{unknown.size} in {what} ({listed(unknown)})")
     if parts:
         raise ValueError(f"unknown labels: {' and '.join(parts)}")
+
+
+def listed(labels: NDArray[Any]) -> str:
+    """List the first of some labels, and say how many more there are, for a message."""
+    first = ", ".join(shortened(repr(label)) for label in labels[:SHOWN].tolist())
+    return first + (f", … {labels.size - SHOWN} more" if labels.size > SHOWN else "")
 
 
 def _family(labels: Any) -> str:

@@ -22,11 +22,18 @@ __all__ = [
     "check_writable",
     "column_names",
     "is_source",
+    "is_table_source",
+    "opened",
     "read_file",
     "write_table",
 ]
 
-TABLES = (*DELIMITERS, ".parquet")
+WRITTEN = (*DELIMITERS, ".parquet")
+PACKED = {".gz": "gzip", ".zst": "zstd"}  # endings after that of CSV
+PACKED_TABLES = {
+    f"{plain}{ending}": delimiter for plain, delimiter in DELIMITERS.items() for ending in PACKED
+}
+TABLES = (*WRITTEN, *PACKED_TABLES, ".jsonl")
 FORMATS = (*TABLES, *MATRICES)
 
 
@@ -57,6 +64,20 @@ def is_source(R: Any) -> bool:
     return isinstance(R, (str, os.PathLike)) or hasattr(R, "read")
 
 
+def is_table_source(source: Any) -> bool:
+    """Return whether a source is a file with a table by its name, standard input or an open file.
+
+    Examples
+    --------
+    >>> from fastemf.inputs.table_files import is_table_source
+    >>> is_table_source("log.csv"), is_table_source("R.mtx")
+    (True, False)
+    """
+    if not isinstance(source, (str, os.PathLike)) or source == "-":
+        return True
+    return Path(source).name.lower().endswith(TABLES)
+
+
 def read_file(
     source: Any, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any] = ()
 ) -> FromFile:
@@ -65,8 +86,9 @@ def read_file(
     Parameters
     ----------
     source
-        A path that ends in .csv, .tsv, .parquet, .mtx, .mtx.gz or .npz (of scipy), ``"-"``
-        for CSV on standard input, or an open file with CSV.
+        A path that ends in .csv or .tsv (or these and .gz or .zst), .jsonl, .parquet, .mtx,
+        .mtx.gz or .npz (of scipy), ``"-"`` for CSV on standard input, or an open file with CSV,
+        whose attributes `delimiter` and `decimal`, where it has them, say how it is written.
     labels, numbers
         Names of the columns that hold labels, and of those that hold numbers.
     texts
@@ -92,6 +114,8 @@ def read_file(
     path, extension = _existing(source)
     if extension == ".parquet":
         return _read_parquet(path, [*labels, *numbers])
+    if extension == ".jsonl":
+        return _read_lines(path, [*labels, *numbers])
     return FromFile(read_matrix(path, extension), table_row)
 
 
@@ -111,6 +135,8 @@ def column_names(source: Any) -> list[str] | None:
     if text is not None:
         return csv_names(text)
     path, extension = _existing(source)
+    if extension == ".jsonl":
+        return list(_lines(path).column_names)
     if extension != ".parquet":
         return None
     with _parquet(path) as file:
@@ -149,7 +175,7 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
         else:
             file.write(text)
         return
-    extension = _extension(Path(target), TABLES)
+    extension = _extension(Path(target), WRITTEN)
     with replacing(target, "a table") as whole:
         if extension in DELIMITERS:
             whole.write(csv_bytes(table, DELIMITERS[extension]))
@@ -163,7 +189,15 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Refuse a name that no table can be written to, before there is one."""
-    _extension(Path(path), TABLES)
+    _extension(Path(path), WRITTEN)
+
+
+def opened(path: Path) -> Any:
+    """Open the text of a CSV file, unpacked if it is packed by gzip or zstd."""
+    packing = PACKED.get(path.suffix.lower())
+    if packing is None:
+        return path.open("rb")
+    return arrow().CompressedInputStream(arrow().OSFile(os.fsencode(path)), packing)
 
 
 def _existing(source: Any) -> tuple[Path, str]:
@@ -191,15 +225,15 @@ def _csv_in(source: Any) -> CsvFile | None:
     """Find a source's CSV; None for files in other formats."""
     if isinstance(source, (str, os.PathLike)) and source != "-":
         path, extension = _existing(source)
-        if extension not in DELIMITERS:
-            return None
-        return CsvFile(lambda: path.open("rb"), str(path), DELIMITERS[extension])
+        delimiter = (DELIMITERS | PACKED_TABLES).get(extension)
+        return None if delimiter is None else CsvFile(lambda: opened(path), str(path), delimiter)
     if isinstance(source, str) and sys.stdin is None:
         raise ValueError("standard input is closed")
     file = sys.stdin.buffer if isinstance(source, str) else source
     text = file.read()
     content = text.encode() if isinstance(text, str) else text
-    return CsvFile(lambda: io.BytesIO(content), _name_of(source), ",")
+    how = getattr(source, "delimiter", ","), getattr(source, "decimal", ".")
+    return CsvFile(lambda: io.BytesIO(content), _name_of(source), *how)
 
 
 def _name_of(source: Any) -> str:
@@ -221,6 +255,30 @@ def _parquet(path: Path) -> Iterator[Any]:
         raise MemoryError(f"{path}: {error}") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: expected a Parquet file: {shortened(str(error))}") from None
+
+
+def _lines(path: Path) -> Any:
+    """Read a file with an object of JSON on each line."""
+    pa = arrow()
+    from pyarrow import json
+
+    try:
+        with pa.OSFile(os.fsencode(path)) as file:
+            return json.read_json(file)
+    except pa.ArrowMemoryError as error:
+        raise MemoryError(f"{path}: {error}") from None
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{path}: expected an object of JSON on each line: {shortened(str(error))}"
+        ) from None
+
+
+def _read_lines(path: Path, names: Sequence[Any]) -> FromFile:
+    table = _lines(path)
+    check_names(names, table.column_names, str(path))
+    table = table.select(list(dict.fromkeys(names)))
+    table.validate(full=True)
+    return FromFile(table, lambda at: f"line {at + 1} of {path}")
 
 
 def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:

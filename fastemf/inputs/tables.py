@@ -108,6 +108,8 @@ def from_table(
     sides: Sides,
     n_threads: int,
     where: Where = table_row,
+    *,
+    strict: bool = True,
 ) -> Labelled:
     """Read observations from the lines of a table; `weights` may be a column or an array."""
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
@@ -120,8 +122,9 @@ def from_table(
     if isinstance(weights, str):
         weights = read[1]
     return from_columns(
-        columns[0], columns[1], read[0], weights, sides, (rows, cols), n_threads, where
-    )
+        columns[0], columns[1], read[0], weights, sides, (rows, cols), n_threads, where,
+        strict=strict,
+    )  # fmt: skip
 
 
 def from_columns(
@@ -133,8 +136,13 @@ def from_columns(
     names: tuple[str | None, str | None],
     n_threads: int,
     where: Where,
+    *,
+    strict: bool = True,
 ) -> Labelled:
-    """Read observations from a column of labels for each side, both at once by pyarrow."""
+    """Read observations from a column of labels for each side, both at once by pyarrow.
+
+    Labels that are not among those of an earlier fit are an error or, unless `strict`, at -1.
+    """
 
     def read(axis: int) -> tuple[Labels, NDArray[Any]]:
         column, known, name = (rows, cols)[axis], sides[axis], names[axis]
@@ -149,7 +157,8 @@ def from_columns(
         with ThreadPoolExecutor(2) as pool:
             read_sides = list(pool.map(read, (0, 1)))
     (row_labels, i), (col_labels, j) = read_sides
-    check_known((i, rows, "rows"), (j, cols, "cols"))
+    if strict:
+        check_known((i, rows, "rows"), (j, cols, "cols"))
     return Labelled(row_labels, col_labels, i, j, values, weights, where)
 
 
@@ -195,7 +204,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
 # --- a labelled matrix -----------------------------------------------------------------------
 
 
-def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
+def from_frame(frame: Any, weights: Any, sides: Sides, *, strict: bool = True) -> Labelled:
     """Read observations from a matrix with an index and columns: everything but NaN."""
     matrix = _matrix(frame, "R")
     if matrix.size == 0:
@@ -214,17 +223,17 @@ def from_frame(frame: Any, weights: Any, sides: Sides) -> Labelled:
         v = v[i, j]
     found = from_columns(
         np.asarray(frame.index), np.asarray(frame.columns), matrix[i, j], v, sides,
-        (_name(frame.index), _name(frame.columns)), 1, table_row,
+        (_name(frame.index), _name(frame.columns)), 1, table_row, strict=strict,
     )  # fmt: skip
-    _check_distinct(found.rows, found.row_labels, "index")
-    _check_distinct(found.cols, found.col_labels, "columns")
+    _check_distinct(found.rows[found.rows >= 0], found.row_labels, "index")
+    _check_distinct(found.cols[found.cols >= 0], found.col_labels, "columns")
     return found._replace(rows=found.rows[i], cols=found.cols[j], where=None)
 
 
 def _check_distinct(places: NDArray[Any], labels: Labels, side: str) -> None:
     """Refuse a label twice: cells of a matrix are no repeated measurements."""
     counts = np.bincount(places)
-    if counts.max() > 1:
+    if counts.max(initial=0) > 1:
         label = labels.values[np.argmax(counts > 1)]
         times = counts[np.argmax(counts > 1)]
         raise ValueError(

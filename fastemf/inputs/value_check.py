@@ -37,8 +37,11 @@ class ValueCheck:
                 "sparse R"
             )
         if (top := size.max()) > self._largest:
-            largest = int(np.argmax(size))
-            self._largest, self._where = top, f"{values[largest]} at {place(largest)}"
+            self._largest, self._where = top, ""
+            least, most = size_limits(self._dtype)
+            if not least < top < most:  # only then is its place told, which may take a while
+                largest = int(np.argmax(size))
+                self._where = f"{values[largest]} at {place(largest)}"
         self._seen += size.size
         self._zeros += size.size - np.count_nonzero(size)
 

@@ -62,17 +62,20 @@ def leverages(l, i, sweep, batch):
     for a in range(q):
         if T[a, a] > 0:
             T[a, a] = 1 / T[a, a]
+        # Row a of L⁻¹ takes the place of that of L, from the rows above it, all along memory.
+        for c in range(a):
+            below = T[a, c]
+            T[a, c] = 0.0
+            for b in range(c + 1):
+                T[a, b] += below * T[c, b]
         for b in range(a):
-            total = 0.0
-            for c in range(b, a):
-                total += T[a, c] * T[c, b]
-            T[a, b] = -total * T[a, a]
+            T[a, b] *= -T[a, a]
     # Σ h = tr(H⁻¹ (H − ridge)).
-    for b in range(q):
-        square = 0.0
-        for a in range(b, q):
-            square += T[a, b] * T[a, b]
-        freedom -= ridge[l, b] * square
+    for a in range(q):
+        total = 0.0
+        for b in range(a + 1):
+            total += ridge[l, b] * T[a, b] * T[a, b]
+        freedom -= total
     weight = 0.0
     for o in range(at, at + d):
         weight += w[o]

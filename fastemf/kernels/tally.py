@@ -16,7 +16,7 @@ from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.hashing import hash_of_cell, is_in_sample
 from fastemf.kernels.problem import Rows, Sample
 
-__all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "left_out", "tally_rows"]
+__all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "fitted", "tally_rows"]
 
 # The columns of a row's sums, over its observations in the sample. t is r̃ minus the shift, w its
 # weight by sign, and G = (w(r̃) r̃)² the square of the slope of the loss.
@@ -64,17 +64,23 @@ class SlopesOut(NamedTuple):
 
 
 @helper()
-def _residual(i, e, left):
-    """Compute what the model leaves of an observation."""
-    j, this, other = left.rows.indices[e], left.this, left.other
+def fitted(i, j, left):
+    """Compute what the model says of a cell."""
+    this, other = left.this, left.other
     total = left.own[i, OFFSET] + left.about[j, OFFSET]
     for a in range(this.shape[1]):
         total += np.float64(this[i, a]) * other[j, a]
-    return left.rows.values[e] - total
+    return total
 
 
 @helper()
-def left_out(i, e, left):
+def _residual(i, e, left):
+    """Compute what the model leaves of an observation."""
+    return left.rows.values[e] - fitted(i, left.rows.indices[e], left)
+
+
+@helper()
+def _left_out(i, e, left):
     """Compute the residual as if the observation had not been fitted."""
     j, own, about, weights = left.rows.indices[e], left.own, left.about, left.rows.weights
     v = np.float64(weights[e]) if weights.size else 1.0
@@ -102,7 +108,7 @@ def tally_rows(begin, end, sums):
             if marks.size and not is_in_sample(own_marks[i], marks[j], first, span):
                 continue
             v = np.float64(weights[e]) if weights.size else 1.0
-            r = left_out(i, e, left)
+            r = _left_out(i, e, left)
             w = upper if r >= 0 else lower
             noise += v * (w * r) ** 2 / about[j, VARIANCE]
             t = r - left.shift

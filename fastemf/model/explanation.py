@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.model.prediction import Axes
+from fastemf.model.prediction import Axes, tables_at
 
 __all__ = ["Explanation", "explain_cell"]
 
@@ -25,8 +25,8 @@ class Explanation(NamedTuple):
     """The column's intercept."""
     factors: float
     """The product of the row's and the column's factors."""
-    table: float
-    """What the table over row and column levels adds; 0 where there is none."""
+    tables: float
+    """What the tables add for the level and the noise of row and column; 0 without tables."""
 
     @property
     def value(self) -> float:
@@ -40,11 +40,9 @@ def explain_cell(axes: Axes, mu: float, shift: float, i: int, j: int) -> Explana
     product = rows.factor[i].astype(np.float64) @ cols.factor[j].astype(np.float64)
     if not rows.has_intercepts:  # mu and shift go with them
         mu = shift = 0.0
-    table = 0.0
-    if rows.levels is not None and cols.levels is not None:
-        table = float(rows.levels.table.at(rows.levels.values[i], cols.levels.values[j]))
     a, c = _number(rows.intercepts, i), _number(cols.intercepts, j)
-    return Explanation(mu, shift, a, c, float(product), table)
+    tables = tables_at(axes, np.array([i]), np.array([j]), np.array([a + c + product]))
+    return Explanation(mu, shift, a, c, float(product), float(tables[0]))
 
 
 def _number(intercepts: NDArray[np.floating] | None, at: int) -> float:

@@ -10,24 +10,37 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
-from fastemf.model.tuning_record import record_of, tuning_of
+from fastemf.model.measured_share import MeasuredShare, share_from, share_to
 from fastemf.solver.axis import Axis, AxisNoise
-from fastemf.solver.level_table import AxisLevels, LevelTable
 from fastemf.solver.records import FIELDS, SweepRecord, history_of, history_table
+from fastemf.solver.table_record import (
+    array_names,
+    check_numbers,
+    tables_from,
+    tables_named,
+    tables_to,
+    upgraded,
+)
+from fastemf.solver.tables import AxisLevels, Tables
+from fastemf.solver.training import TrainingLevels
 from fastemf.solver.tuning import Tuning
-from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
+from fastemf.solver.tuning_record import record_of, tuning_of
+from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays, require
 from fastemf.support.whole_file import replacing
 
-__all__ = ["VERSION", "ModelFileError", "read", "write", "write_levels"]
+__all__ = [
+    "VERSION", "ModelFileError", "Several", "check_keys", "read", "write",
+    "write_levels", "write_several",
+]  # fmt: skip
 
-VERSION = 3
+VERSION = 4
 
 SCALARS = {
     "omega": float,
@@ -49,11 +62,13 @@ LABELS = ("row_labels", "col_labels")
 OFFSETS = ("row_label_offsets", "col_label_offsets")  # where each string begins
 NOISE = ("row_noise", "col_noise")
 LEVELS = ("row_levels", "col_levels")
-CENTRES = ("row_centres", "col_centres")
+TRAINED = ("trained_rows", "trained_cols")  # levels of the data, and medians
+TRAINED_NUMBERS = ("constant", "column", "both", "median", "ridge")
 
 # What later versions of the format added: header fields, and fields of the history.
 HEADER_SINCE = {
-    "row_labels": 2, "col_labels": 2, "shift": 3, "family": 3, "tuning": 3, "noise": 3, "table": 3,
+    "row_labels": 2, "col_labels": 2, "shift": 3, "family": 3, "tuning": 3, "noise": 3, "tables": 3,
+    "training": 4, "value_name": 4, "coverage": 4,
 }  # fmt: skip
 BEFORE: dict[str, Any] = {
     "shift": 0.0,
@@ -81,6 +96,26 @@ class WrittenFit(Protocol):
     def tuning(self) -> Tuning | None:
         """What was tried, if something was."""
 
+    @property
+    def training(self) -> TrainingLevels | None:
+        """Levels of the data, if they are known."""
+
+    @property
+    def value_name(self) -> str | None:
+        """The column that the values came from, if it had a name."""
+
+    @property
+    def coverage(self) -> MeasuredShare | None:
+        """The share at or below it, if that was measured."""
+
+
+class Several(NamedTuple):
+    """What a file of several fits and of more holds: see `write_several`."""
+
+    header: dict[str, Any]
+    fits: dict[str, dict[str, Any]]
+    arrays: dict[str, NDArray[Any]]
+
 
 def write(path: str | os.PathLike[str], fit: WrittenFit) -> None:
     """Write a fit; a reader sees the old file or the new one, never a part of it."""
@@ -95,11 +130,28 @@ def write_levels(path: str | os.PathLike[str], fits: Sequence[WrittenFit]) -> No
     _save(path, arrays)
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, Any] | list[dict[str, Any]]:
+def write_several(
+    path: str | os.PathLike[str],
+    header: dict[str, Any],
+    fits: dict[str, WrittenFit],
+    arrays: dict[str, NDArray[Any]],
+) -> None:
+    """Write fits by name, whose arrays begin with it and a ``/``, and arrays beside them."""
+    parts = {
+        f"{name}/{part}": array
+        for name, fit in fits.items()
+        for part, array in _packed(path, fit).items()
+    }
+    _save(path, _header_array(header | {"fits": list(fits)}) | parts | arrays)
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any] | list[dict[str, Any]] | Several:
     """Read the fields of a fit, under the names that its constructor has, or those of several."""
     try:
         arrays = read_arrays(path)
         header, _ = _header(arrays)
+        if "fits" in header:
+            return _checked_several(header, arrays)
         return _checked_levels(header, arrays) if "levels" in header else _checked(arrays)
     except DamagedFileError as error:
         raise ModelFileError(f"{os.fspath(path)} is not a valid fastemf model: {error}") from error
@@ -119,7 +171,8 @@ def _header_array(header: dict[str, Any]) -> dict[str, Any]:
 def _packed(path: str | os.PathLike[str], fit: WrittenFit) -> dict[str, Any]:
     header: dict[str, Any] = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.axes[0].has_intercepts}
-    header |= {"tuning": record_of(fit.tuning), "noise": None, "table": None}
+    header |= {"tuning": record_of(fit.tuning), "noise": None, "tables": None, "training": None}
+    header |= {"value_name": fit.value_name, "coverage": share_to(fit.coverage)}
     arrays: dict[str, Any] = {"history": history_table(fit.history)}
     for at, axis in enumerate(fit.axes):
         arrays |= {FACTORS[at]: axis.factor, UNSEEN[at]: axis.unseen}
@@ -134,10 +187,11 @@ def _packed(path: str | os.PathLike[str], fit: WrittenFit) -> dict[str, Any]:
         arrays |= {name: one.variances for name, one in zip(NOISE, noise, strict=True)}
     levels = [axis.levels for axis in fit.axes if axis.levels is not None]
     if len(levels) == len(fit.axes):
-        table = levels[0].table
-        header["table"] = table.ridge
-        arrays |= {name: one.values for name, one in zip(LEVELS, levels, strict=True)}
-        arrays |= dict(zip(CENTRES, table.centres, strict=True)) | {"table": table.values}
+        header["tables"], of_tables = tables_to(levels[0].tables)
+        arrays |= {name: one.values for name, one in zip(LEVELS, levels, strict=True)} | of_tables
+    if fit.training is not None:
+        header["training"] = {name: getattr(fit.training, name) for name in TRAINED_NUMBERS}
+        arrays |= dict(zip(TRAINED, (fit.training.rows, fit.training.cols), strict=True))
     try:
         _check_reach(header, arrays)
     except DamagedFileError as error:  # now, not when the file is read
@@ -166,57 +220,76 @@ def _header(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, Any], int]:
 def _checked_levels(
     header: dict[str, Any], arrays: dict[str, NDArray[Any]]
 ) -> list[dict[str, Any]]:
-    _check_keys(header.keys(), {"levels"}, "header field")
+    check_keys(header.keys(), {"levels"}, "header field")
     count = header["levels"]
     right = type(count) is int and 2 <= count < len(arrays)
-    _require(right, "levels must be a number from 2 on, and each must have arrays")
+    require(right, "levels must be a number from 2 on, and each must have arrays")
     parts: dict[str, dict[str, NDArray[Any]]] = {str(place): {} for place in range(count)}
     for key, array in arrays.items():
         place, _, name = key.partition("/")
         if key != "header":
-            _require(place in parts and name != "", f"array {key!r:.80} is unknown")
+            require(place in parts and name != "", f"array {key!r:.80} is unknown")
             parts[place][name] = array
     contents = [_checked(part) for part in parts.values()]
     shapes = {(fit["rows"].size, fit["cols"].size) for fit in contents}
-    _require(len(shapes) == 1, "levels must be of one matrix")
+    require(len(shapes) == 1, "levels must be of one matrix")
     for axis in ("rows", "cols"):
         same = all(fit[axis].labels == contents[0][axis].labels for fit in contents)
-        _require(same, "levels must have the same labels")
+        require(same, "levels must have the same labels")
     omegas = [fit["omega"] for fit in contents]
-    _require(omegas == sorted(set(omegas)), "levels must rise")
+    require(omegas == sorted(set(omegas)), "levels must rise")
     return contents
+
+
+def _checked_several(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Several:
+    names = header.pop("fits")
+    right = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    require(right and 0 < len(set(names)) == len(names), "fits must be different names")
+    parts: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in names}
+    rest = {}
+    for key, array in arrays.items():
+        place, _, name = key.rpartition("/")
+        if place in parts:
+            parts[place][name] = array
+        elif key != "header":
+            rest[key] = array
+    return Several(header, {name: _checked(part) for name, part in parts.items()}, rest)
 
 
 def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
     header, version = _header(arrays)
+    if version == 3:
+        header, arrays = upgraded(header, arrays)
     later = {name for name, since in HEADER_SINCE.items() if since > version}
     wanted = {"history_fields", "intercepts", *SCALARS, *HEADER_SINCE} - later
-    _check_keys(header.keys(), wanted, "header field")
+    check_keys(header.keys(), wanted, "header field")
     header = BEFORE | header
     needed = {"header", "history", *FACTORS, *UNSEEN}
     for names in zip(LABELS, OFFSETS, strict=True):
         needed |= set(names if header.get(names[0]) is not None else ())
     with_intercepts = header["intercepts"]
-    _require(type(with_intercepts) is bool, "intercepts must be bool")
+    require(type(with_intercepts) is bool, "intercepts must be bool")
     with_noise = header.get("noise") is not None
     needed |= set(NOISE if with_noise else ())
-    with_table = header.get("table") is not None
-    needed |= {"table", *LEVELS, *CENTRES} if with_table else set()
-    _check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
+    with_tables = header.get("tables") is not None
+    if with_tables:
+        needed |= set(LEVELS)
+        for place in range(len(tables_named(header["tables"]))):
+            needed |= set(array_names(place))
+    needed |= set(TRAINED if header.get("training") is not None else ())
+    check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
 
     for name, kind in SCALARS.items():
-        _require(type(header[name]) is kind, f"{name} must be {kind.__name__}")
-    _require(0 < header["omega"] < 1, "omega must lie in (0, 1)")
-    _require(header["reg_scaling"] in ("count", "plain"), "reg_scaling must be count or plain")
+        require(type(header[name]) is kind, f"{name} must be {kind.__name__}")
+    require(0 < header["omega"] < 1, "omega must lie in (0, 1)")
+    require(header["reg_scaling"] in ("count", "plain"), "reg_scaling must be count or plain")
     for name in ("reg", "intercept_reg", "scale"):
-        _require(0 <= header[name] < np.inf, f"{name} must be finite and not negative")
-    _require(header["family"] in FAMILIES, f"family must be one of {', '.join(FAMILIES)}")
-    _require(
-        with_noise == (header["family"] != "even"), "noise must be there unless family is even"
-    )
+        require(0 <= header[name] < np.inf, f"{name} must be finite and not negative")
+    require(header["family"] in FAMILIES, f"family must be one of {', '.join(FAMILIES)}")
+    require(with_noise or header["family"] == "even", "noise must be there unless family is even")
 
     X, Y = arrays["X"], arrays["Y"]
-    _require(
+    require(
         X.ndim == 2
         and Y.ndim == 2
         and X.shape[1] == Y.shape[1]
@@ -225,57 +298,62 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         and X.shape[1] + with_intercepts > 0,
         f"X and Y must be matrices of equal rank, not empty, got shapes {X.shape} and {Y.shape}",
     )
-    _require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
+    require(X.dtype in (np.float32, np.float64), f"X must be float32 or float64, got {X.dtype}")
     for name in (*FACTORS, *(INTERCEPTS if with_intercepts else ())):
-        _require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
-    table = _table(header["table"], arrays) if with_table else None
-    _require(with_intercepts or not with_table, "a table must have intercepts beside it")
+        require(arrays[name].dtype == X.dtype, f"{name} must have the dtype of X")
+    tables = tables_from(header["tables"], arrays) if with_tables else None
+    require(with_intercepts or not with_tables, "tables must have intercepts beside them")
     _check_reach(header, arrays)
     labelled = [header.get(name) is not None for name in LABELS]
-    _require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
+    require(labelled[0] == labelled[1], "labels must be those of rows and of columns, or none")
     return {
         **{name: header[name] for name in SCALARS},
-        "rows": _axis(0, header, arrays, table),
-        "cols": _axis(1, header, arrays, table),
+        "rows": _axis(0, header, arrays, tables),
+        "cols": _axis(1, header, arrays, tables),
         "history": _history(header["history_fields"], arrays["history"], version),
         "tuning": _tuning(header.get("tuning")),
+        "training": _training(header.get("training"), arrays, (len(X), len(Y))),
+        "value_name": _value_name(header.get("value_name")),
+        "coverage": _coverage(header.get("coverage")),
     }
 
 
 def _check_reach(header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Refuse numbers that are not finite, or so large that what they predict might not be."""
     for name in ("mu", "shift"):
-        _require(bool(np.isfinite(header[name])), f"{name} must be finite")
+        require(bool(np.isfinite(header[name])), f"{name} must be finite")
+    over = (header.get("tables") or {}).get("over", ())
+    added = (*INTERCEPTS, *(array_names(place)[-1] for place in range(len(over))))
     sizes = {
         # No array as long as these is made on the way, and NaN is larger than all else.
         name: float(np.abs([arrays[name].min(initial=0), arrays[name].max(initial=0)]).max())
-        for name in (*FACTORS, *INTERCEPTS, "table")
+        for name in (*FACTORS, *added)
         if name in arrays
     }
     for name, size in sizes.items():
-        _require(bool(np.isfinite(size)), f"{name} must be finite")
+        require(bool(np.isfinite(size)), f"{name} must be finite")
     reach = arrays["X"].shape[1] * sizes["X"] * sizes["Y"]
     reach += abs(header["mu"]) + abs(header["shift"])
-    reach += sum(sizes.get(name, 0.0) for name in (*INTERCEPTS, "table"))
+    reach += sum(sizes.get(name, 0.0) for name in added)
     limits = np.finfo(arrays["X"].dtype)
-    _require(reach < float(limits.max) / 2, f"its numbers must not overflow {limits.dtype}")
+    require(reach < float(limits.max) / 2, f"its numbers must not overflow {limits.dtype}")
 
 
 def _axis(
-    at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]], table: LevelTable | None
+    at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]], tables: Tables | None
 ) -> Axis:
     """Read one side of a fit, of which the factors' shapes and types are checked already."""
     factor, unseen, intercepts = arrays[FACTORS[at]], arrays[UNSEEN[at]], arrays.get(INTERCEPTS[at])
     n = len(factor)
     if intercepts is not None:
-        _require(intercepts.shape == (n,), f"{INTERCEPTS[at]} must have shape ({n},)")
+        require(intercepts.shape == (n,), f"{INTERCEPTS[at]} must have shape ({n},)")
     right = unseen.dtype == np.int64 and unseen.ndim == 1
     right = right and bool(((unseen >= 0) & (unseen < n)).all())
-    _require(right, f"{UNSEEN[at]} must hold indices below {n}")
+    require(right, f"{UNSEEN[at]} must hold indices below {n}")
     levels = None
-    if table is not None:
-        _check_numbers(LEVELS[at], arrays[LEVELS[at]], n)
-        levels = AxisLevels(arrays[LEVELS[at]], table)
+    if tables is not None:
+        check_numbers(LEVELS[at], arrays[LEVELS[at]], n)
+        levels = AxisLevels(arrays[LEVELS[at]], tables)
     return Axis(
         factor,
         intercepts,
@@ -286,17 +364,6 @@ def _axis(
     )
 
 
-def _table(ridge: Any, arrays: dict[str, NDArray[Any]]) -> LevelTable:
-    right = type(ridge) is float and 0 <= ridge < np.inf
-    _require(right, "table must be a ridge, finite and not negative")
-    centres = [arrays[name] for name in CENTRES]
-    for name, found in zip(CENTRES, centres, strict=True):
-        _check_numbers(name, found, max(found.size, 1))
-        _require(bool((found[1:] > found[:-1]).all()), f"{name} must rise")
-    _check_numbers("table", arrays["table"], *(found.size for found in centres))
-    return LevelTable(centres[0], centres[1], arrays["table"], ridge)
-
-
 def _noise(
     at: int, header: dict[str, Any], arrays: dict[str, NDArray[Any]], size: int
 ) -> AxisNoise | None:
@@ -305,10 +372,37 @@ def _noise(
         return None
     right = isinstance(levels, list) and [type(level) for level in levels] == [float, float]
     right = right and 0 <= levels[at] < np.inf
-    _require(right, "noise must be two levels, finite and not negative")
-    _check_numbers(NOISE[at], arrays[NOISE[at]], size)
-    _require(bool((arrays[NOISE[at]] > 0).all()), f"{NOISE[at]} must be positive")
+    require(right, "noise must be two levels, finite and not negative")
+    check_numbers(NOISE[at], arrays[NOISE[at]], size)
+    require(bool((arrays[NOISE[at]] > 0).all()), f"{NOISE[at]} must be positive")
     return AxisNoise(arrays[NOISE[at]], levels[at])
+
+
+def _training(
+    numbers: Any, arrays: dict[str, NDArray[Any]], shape: tuple[int, int]
+) -> TrainingLevels | None:
+    if numbers is None:
+        return None
+    right = isinstance(numbers, dict) and set(numbers) == set(TRAINED_NUMBERS)
+    require(right, f"training must have the numbers {', '.join(TRAINED_NUMBERS)}")
+    right = all(type(number) is float and np.isfinite(number) for number in numbers.values())
+    require(right and numbers["ridge"] > 0, "training must have finite numbers, a positive ridge")
+    rows, cols = (arrays[name] for name in TRAINED)
+    check_numbers(TRAINED[0], rows, shape[0])
+    check_numbers(TRAINED[1], cols, shape[1], 3)
+    return TrainingLevels(rows=rows, cols=cols, **numbers)
+
+
+def _value_name(name: Any) -> str | None:
+    require(name is None or type(name) is str, "value_name must be a string")
+    return None if name is None else str(name)
+
+
+def _coverage(record: Any) -> MeasuredShare | None:
+    try:
+        return share_from(record)
+    except ValueError as error:
+        raise DamagedFileError(str(error)) from error
 
 
 def _tuning(record: Any) -> Tuning | None:
@@ -316,14 +410,6 @@ def _tuning(record: Any) -> Tuning | None:
         return tuning_of(record)
     except ValueError as error:
         raise DamagedFileError(str(error)) from error
-
-
-def _check_numbers(name: str, array: NDArray[Any], *shape: int) -> None:
-    right = array.dtype == np.float64 and array.shape == shape
-    _require(right, f"{name} must be float64 of shape {shape}")
-    # So that differences are finite too.
-    right = bool((np.abs(array) < np.finfo(np.float64).max / 4).all())
-    _require(right, f"{name} must be finite, and not near the largest number there is")
 
 
 def _labels(
@@ -340,20 +426,16 @@ def _labels(
 
 def _history(names: Any, table: NDArray[Any], version: int) -> tuple[SweepRecord, ...]:
     wanted = [name for name in FIELDS if HISTORY_SINCE.get(name, 1) <= version]
-    _require(names == wanted, "history must have its columns")
+    require(names == wanted, "history must have its columns")
     try:
         return history_of(table, wanted)
     except ValueError as error:
         raise DamagedFileError(str(error)) from error
 
 
-def _check_keys(found: Any, wanted: set[str], what: str) -> None:
+def check_keys(found: Any, wanted: set[str], what: str) -> None:
+    """Refuse names that are missing or unknown."""
     if missing := sorted(wanted - set(found)):
         raise DamagedFileError(f"{what} {missing[0]!r:.80} is missing")
     if extra := sorted(set(found) - wanted):
         raise DamagedFileError(f"{what} {extra[0]!r:.80} is unknown")
-
-
-def _require(right: bool, rule: str) -> None:
-    if not right:
-        raise DamagedFileError(rule)

@@ -11,15 +11,19 @@ from numpy.typing import NDArray
 
 from fastemf.model import file as model_file
 from fastemf.model.factorization import Factorization
-from fastemf.support.validation import check_level
+from fastemf.model.model import Model
+from fastemf.model.prediction import Axes, Predicts, predict_cells, predict_rows
+from fastemf.model.similarity import distances_from
+from fastemf.observations.memory import Observations
+from fastemf.solver.training import TrainingLevels
+from fastemf.support.validation import check_fitted_level
+from fastemf.support.warn import ConvergenceWarning, PassedOnOnce
 
 __all__ = ["Levels"]
 
-SAME_LEVEL = 1e-9  # 0.1 + 0.2 asks for 0.3
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Levels:
+class Levels(Model):
     """Fits of one matrix at several expectile levels; what they predict never crosses.
 
     `fastemf.complete_levels` makes it. The predictions of a cell are sorted across the levels
@@ -46,9 +50,9 @@ class Levels:
         return tuple(fit.omega for fit in self.fits)
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the matrix."""
-        return self.fits[0].shape
+    def axes(self) -> Axes:
+        """Rows and columns of the lowest level; all have the same labels."""
+        return self.fits[0].axes
 
     def __repr__(self) -> str:
         m, n = self.shape
@@ -74,54 +78,6 @@ class Levels:
         """
         return self.fits[self._place(omega, "omega")]
 
-    def predict(
-        self,
-        rows: Any,
-        cols: Any = None,
-        *,
-        unseen: str = "model",
-        unknown: str = "error",
-        clip: Any = None,
-    ) -> NDArray[Any]:
-        """Predict the cells (rows[i], cols[i]) at every level, in the data's unit.
-
-        Parameters
-        ----------
-        rows, cols, unseen, unknown, clip
-            As in `Factorization.predict`.
-
-        Returns
-        -------
-        array of the broadcast shape + (levels,)
-            The level is the last axis, so that many cells make a table with one column per
-            level; along it values never fall.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> levels = fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2)
-        >>> low, middle, high = levels.predict(3, 7)
-        >>> bool(low <= middle <= high)
-        True
-        """
-        asked = {"unseen": unseen, "unknown": unknown, "clip": clip}
-        return _sorted([fit.predict(rows, cols, **asked) for fit in self.fits])
-
-    def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
-        """Predict whole rows at every level, as a (len(rows), n, levels) array.
-
-        `clip` is as in `Factorization.predict`.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2).predict_block([0, 5]).shape
-        (2, 40, 3)
-        """
-        return _sorted([fit.predict_block(rows, clip=clip) for fit in self.fits])
-
     def spread(
         self,
         rows: Any,
@@ -130,6 +86,7 @@ class Levels:
         lower: float | None = None,
         upper: float | None = None,
         unseen: str = "model",
+        unknown: str = "error",
     ) -> NDArray[Any]:
         """Compute how far two levels of the cells (rows[i], cols[i]) lie apart, in the data's unit.
 
@@ -138,8 +95,8 @@ class Levels:
 
         Parameters
         ----------
-        rows, cols, unseen
-            As in `Factorization.predict`.
+        rows, cols, unseen, unknown
+            As in `predict`.
         lower, upper
             The levels, two of those fitted; the default is the lowest and the highest.
 
@@ -162,7 +119,7 @@ class Levels:
                 f"lower must be a level below upper, got {self.omegas[low]:g} and "
                 f"{self.omegas[high]:g}"
             )
-        predicted = self.predict(rows, cols, unseen=unseen)
+        predicted = self.predict(rows, cols, unseen=unseen, unknown=unknown)
         return np.asarray(predicted[..., high] - predicted[..., low])
 
     def crossed(self, rows: Any, cols: Any = None) -> NDArray[np.bool_]:
@@ -196,13 +153,46 @@ class Levels:
         """
         model_file.write_levels(path, self.fits)
 
-    def _place(self, omega: Any, name: str) -> int:
-        wanted = check_level(omega, name)
-        distances = np.abs(np.array(self.omegas) - wanted)
-        if distances.min() > SAME_LEVEL:
-            fitted = ", ".join(f"{level:g}" for level in self.omegas)
-            raise ValueError(f"{name} must be one of the levels fitted, {fitted}, got {omega!r}")
-        return int(np.argmin(distances))
+    def _place(self, level: Any, name: str) -> int:
+        return check_fitted_level(level, self.omegas, name)
+
+    # --- predictions, each cell's in order -------------------------------------------------
+
+    def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
+        return _sorted([predict_cells(fit.axes, fit.constant, i, j) for fit in self.fits])
+
+    def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
+        return _sorted([predict_rows(fit.axes, fit.constant, i) for fit in self.fits])
+
+    def _of_level(self, level: Any) -> tuple[float, Predicts]:
+        if level is None:
+            fitted = ", ".join(f"{omega:g}" for omega in self.omegas)
+            raise ValueError(f"level must be given, one of the levels fitted, {fitted}, got None")
+        place = self._place(level, "level")
+        return self.omegas[place], lambda i, j: self._cells(i, j)[..., place]
+
+    @property
+    def value_name(self) -> str | None:
+        """The column of the table that the values came from."""
+        return self.fits[0].value_name
+
+    @property
+    def _trained(self) -> list[tuple[float, TrainingLevels | None]]:
+        return [(fit.omega, fit.training) for fit in self.fits]
+
+    def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
+        apart = [distances_from(fit.axes, axis, item) for fit in self.fits]
+        return np.asarray(np.hypot.reduce(apart) / np.sqrt(len(apart)))
+
+    # --- new rows and columns --------------------------------------------------------------
+
+    def _folded(self, observed: Observations, axis: int, n_threads: int) -> Levels:
+        with PassedOnOnce(leave_out=ConvergenceWarning):
+            return Levels(tuple(fit._folded(observed, axis, n_threads) for fit in self.fits))
+
+    def _joined(self, new: Levels, axis: int) -> Levels:
+        pairs = zip(self.fits, new.fits, strict=True)
+        return Levels(tuple(fit._joined(other, axis) for fit, other in pairs))
 
 
 def _sorted(predictions: list[NDArray[Any]]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""`load`, which reads a model file, whether it holds one fit or several levels."""
+"""`load`, which reads a model file, whether it holds one fit, several levels, or quantiles."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 from fastemf.model import file as model_file
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
+from fastemf.model.quantile_file import quantile_fields
+from fastemf.model.quantiles import Quantiles
 
 __all__ = ["load"]
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a fit that `Factorization.save` or `Levels.save` wrote.
+    """Read what `Factorization.save`, `Levels.save` or `Quantiles.save` wrote.
 
     Nothing is unpickled: a model file cannot run code. Keys, shapes, types and
     values are checked, and memory is bounded by the size of the file.
 
     Returns
     -------
-    Factorization or Levels
+    Factorization, Levels or Quantiles
         What was saved.
 
     Raises
@@ -44,4 +46,6 @@ def load(path: str | os.PathLike[str]) -> Any:
     found = model_file.read(path)
     if isinstance(found, dict):
         return Factorization(**found)
+    if isinstance(found, model_file.Several):
+        return Quantiles(**quantile_fields(path, found))
     return Levels(tuple(Factorization(**content) for content in found))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
-from fastemf.model.prediction import Axes, residuals
+from fastemf.model.prediction import Axes, predict_cells, tables_at
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine
@@ -46,11 +46,13 @@ def leave_one_out(
     X, Y = (axis.extended() for axis in plain)
     by_row = engine.leverage_of_each(0, X, Y, ridge)
     by_col = engine.leverage_of_each(1, Y, X, ridge)[observed.places_by_col()]
-    r = residuals(plain, mu, observed)
+    side = observed.by_row
+    fitted = predict_cells(plain, mu, side.keys, side.indices)
+    r = side.values.astype(np.float64) - fitted
     lost = (by_row >= LOST) | (by_col >= LOST)
     with np.errstate(divide="ignore", invalid="ignore"):
         left_out = r / ((1 - by_row) * (1 - by_col))
-    left_out -= shift + _of_table(axes, observed)
+    left_out -= shift + tables_at(axes, side.keys, side.indices, fitted - mu)
     left_out[lost] = np.nan
     weights = observed.by_row.weights if observed.by_row.weights.size else np.ones(observed.size)
     kept, v = left_out[~lost], weights[~lost].astype(np.float64)
@@ -65,12 +67,3 @@ def _exact(axis: Axis) -> Axis:
     """Return the product's part of an axis, in float64."""
     intercepts = None if axis.intercepts is None else axis.intercepts.astype(np.float64)
     return Axis(axis.factor.astype(np.float64), intercepts)
-
-
-def _of_table(axes: Axes, observed: Observations) -> NDArray[np.float64] | float:
-    """Compute what the table adds to each observation's prediction, by row."""
-    rows, cols = (axis.levels for axis in axes)
-    if rows is None or cols is None:
-        return 0.0
-    side = observed.by_row
-    return rows.table.at(rows.values[side.keys], cols.values[side.indices])

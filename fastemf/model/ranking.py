@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.model.prediction import Axes, predict_cells
+from fastemf.model.prediction import Axes, Predicts
 from fastemf.observations.source import Side
 from fastemf.support.memory import check_memory
 
@@ -29,12 +29,18 @@ class Ranking(NamedTuple):
 
 
 def rank_rows(
-    axes: Axes, mu: float, rows: NDArray[np.int64], n: int, *, largest: bool, seen: Side | None
+    axes: Axes,
+    predict: Predicts,
+    rows: NDArray[np.int64],
+    n: int,
+    *,
+    largest: bool,
+    seen: Side | None,
 ) -> Ranking:
     """Find the n best columns of each row, without those seen and those never observed.
 
-    Rows never observed are ranked by the columns' intercepts; without intercepts they get no
-    columns.
+    Rows never observed, and those that are -1, are ranked by what is known of the columns;
+    without intercepts they get no columns.
     """
     every_col = np.arange(axes[1].size)
     check_memory(
@@ -48,7 +54,7 @@ def rank_rows(
     step = max(1, CELLS_PER_BLOCK // every_col.size)
     for first in range(0, rows.size, step):
         block = rows[first : first + step]
-        predicted = predict_cells(axes, mu, *np.meshgrid(block, every_col, indexing="ij"))
+        predicted = predict(*np.meshgrid(block, every_col, indexing="ij"))
         keys = -predicted if largest else predicted.copy()
         keys[:, axes[1].unseen] = np.nan
         keys[np.isin(block, no_rows)] = np.nan
@@ -81,8 +87,9 @@ def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
 
 
 def _cells(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Find the entries of some rows: which of the rows, and the column."""
-    starts, counts = side.indptr[rows], side.indptr[rows + 1] - side.indptr[rows]
+    """Find the entries of some rows: which of the rows, and the column; -1 has none."""
+    starts = side.indptr[rows]
+    counts = np.where(rows < 0, 0, side.indptr[rows + 1] - starts)
     entries = np.repeat(starts, counts) + _counted(counts)
     return np.repeat(np.arange(rows.size), counts), side.indices[entries]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastemf.inputs import table_files
-from fastemf.inputs.entries import check_positions
+from fastemf.inputs import table_files, tables
+from fastemf.inputs.columns import Where, position
+from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, flat_weights
 from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
 from fastemf.kernels.threads import count_threads
 from fastemf.model.prediction import Axes
@@ -15,9 +17,54 @@ from fastemf.observations.memory import Observations, observe
 from fastemf.observations.source import Side
 from fastemf.support.validation import check_indices
 
-__all__ = ["label_columns", "read_observations", "read_seen"]
+__all__ = [
+    "CellValues",
+    "label_columns",
+    "named_columns",
+    "read_cells",
+    "read_observations",
+    "read_seen",
+]
 
 NO_NAMES: ColumnNames = (None, None, None)
+
+
+class CellValues(NamedTuple):
+    """Observations that a fit is judged by, in the order given or by row."""
+
+    rows: NDArray[Any]  # positions in the fit, -1 for a label that it does not have
+    cols: NDArray[Any]
+    values: NDArray[Any]
+    weights: NDArray[Any] | None
+
+    def known(self) -> CellValues:
+        """Return the observations of labels that the fit has."""
+        kept = (self.rows >= 0) & (self.cols >= 0)
+        weights = None if self.weights is None else self.weights[kept]
+        return CellValues(self.rows[kept], self.cols[kept], self.values[kept], weights)
+
+
+def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames) -> ColumnNames:
+    """Complete the names of a table's columns by those that a fit's labels and values came from.
+
+    A pandas table without names to read is a matrix, unless it has all three columns.
+    """
+    ours = (axes[0].name, axes[1].name, value_name)
+    if axes[0].labels is None or None in ours:
+        return names
+    if names == NO_NAMES:
+        if table_files.is_source(R):
+            has_lines = table_files.is_table_source(R)
+        elif is_frame(R):
+            has_lines = all(name in R.columns for name in ours)
+        else:
+            has_lines = is_table(R)
+        if not has_lines:
+            return names
+    rows, cols, values = (
+        own if name is None else name for name, own in zip(names, ours, strict=True)
+    )
+    return rows, cols, values
 
 
 def read_observations(
@@ -47,10 +94,7 @@ def read_observations(
             shape = sizes if new is None else _grown(sizes, new, R[new])
         observed = observe(R, weights=weights, shape=shape, n_threads=n_threads)
     else:
-        rows, cols, values = names
-        if values is not None:
-            rows = axes[0].name if rows is None else rows
-            cols = axes[1].name if cols is None else cols
+        rows, cols, values = _by_default(axes, names)
         observed = observe(
             R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
             n_threads=n_threads,
@@ -62,6 +106,87 @@ def read_observations(
             raise ValueError("the observations have other labels than the fit")
     _check_shape(observed.shape, sizes, new)
     return observed
+
+
+def read_cells(
+    axes: Axes,
+    R: Any,
+    names: ColumnNames,
+    weights: Any,
+    shape: Any,
+    *,
+    strict: bool,
+    n_jobs: int = -1,
+) -> CellValues:
+    """Read observations to judge a fit by, without grouping them where they have labels.
+
+    Unless `strict`, labels that the fit does not have are at -1.
+    """
+    labelled = axes[0].labels is not None and not isinstance(R, Observations)
+    where: Where = tables.table_row
+    if labelled and table_files.is_source(R):
+        rows, cols, values = named = _by_default(axes, names)
+        numbers = [values] + ([weights] if isinstance(weights, str) else [])
+        with table_files.naming(R):
+            content, where = table_files.read_file(R, [rows, cols], numbers, _texts(axes, named))
+            return _read_cells(axes, content, named, weights, shape, strict, n_jobs, where)
+    if labelled:
+        return _read_cells(axes, R, names, weights, shape, strict, n_jobs, where)
+    return _of_side(read_observations(axes, R, names, weights, shape, n_jobs=n_jobs).by_row)
+
+
+def _read_cells(
+    axes: Axes,
+    R: Any,
+    names: ColumnNames,
+    weights: Any,
+    shape: Any,
+    strict: bool,
+    n_jobs: int,
+    where: Where,
+) -> CellValues:
+    sides, n_threads = (axes[0].labels, axes[1].labels), count_threads(n_jobs)
+    if is_frame(R) and names == NO_NAMES:
+        found = tables.from_frame(R, weights, sides, strict=strict)
+    elif is_table(R):
+        named = _by_default(axes, names)
+        found = tables.from_table(R, *named, weights, sides, n_threads, where, strict=strict)
+    elif _is_triplets(R):
+        given = np.asarray(R[2])
+        found = tables.from_columns(
+            R[0], R[1], given, weights, sides, (None, None), n_threads, position, strict=strict
+        )
+    else:
+        return _of_side(read_observations(axes, R, names, weights, shape, n_jobs=n_jobs).by_row)
+    i, j, values, v = found.rows, found.cols, found.values, found.weights
+    checked = check_entries(
+        EntryArrays(
+            (axes[0].size, axes[1].size), np.maximum(i, 0), np.maximum(j, 0), values, np.empty(0),
+            where=found.where,
+        ),
+        None if v is None else flat_weights(v, values.size),
+    )  # fmt: skip
+    return CellValues(i, j, checked.values, None if v is None else checked.weights)
+
+
+def _of_side(side: Side) -> CellValues:
+    weights = side.weights if side.weights.size else None
+    return CellValues(side.keys, side.indices, side.values, weights)
+
+
+def _by_default(axes: Axes, names: ColumnNames) -> ColumnNames:
+    """Fill in the names of the columns that the fit's labels came from."""
+    rows, cols, values = names
+    if values is not None:
+        rows = axes[0].name if rows is None else rows
+        cols = axes[1].name if cols is None else cols
+    return rows, cols, values
+
+
+def _texts(axes: Axes, names: ColumnNames) -> list[str | None]:
+    """List the label columns of a CSV file that hold strings, whatever they look like."""
+    sides = zip(names[:2], axes, strict=True)
+    return [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
 
 
 def _is_triplets(R: Any) -> bool:
@@ -128,8 +253,8 @@ def _from_file(axes: Axes, seen: Any) -> Any:
     """Read the label columns of a file with a table, for a fit with labels; else return it."""
     if not table_files.is_source(seen) or axes[0].labels is None:
         return seen
-    texts = [axis.name for axis in axes if axis.labels is not None and axis.labels.kind == "str"]
-    return table_files.read_file(seen, [axis.name for axis in axes], [], texts).content
+    names = (axes[0].name, axes[1].name, None)
+    return table_files.read_file(seen, list(names[:2]), [], _texts(axes, names)).content
 
 
 def _has_label_columns(axes: Axes, table: Any) -> bool:

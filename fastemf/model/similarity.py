@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from fastemf.kernels.threads import single_threaded_blas
 from fastemf.model.prediction import Axes
 from fastemf.model.ranking import smallest
+from fastemf.solver.axis import Axis
 
-__all__ = ["Similar", "nearest"]
+__all__ = ["Similar", "distances_from", "nearest"]
 
 
 class Similar(NamedTuple):
@@ -23,15 +24,28 @@ class Similar(NamedTuple):
     """Root mean square difference of the predictions, in the data's unit; NaN where no other."""
 
 
-def nearest(axes: Axes, axis: int, item: int, n: int) -> Similar:
-    """Find the n items of an axis whose predictions differ least from those of one item.
+def nearest(axis: Axis, distances: NDArray[np.float64], item: int, n: int) -> Similar:
+    """Find the n items of an axis at the smallest distances from one item.
+
+    Neither is the item itself among them nor any without observations; to such an item nothing
+    is near.
+    """
+    possible = np.full_like(distances, np.nan) if item in axis.unseen else distances.copy()
+    possible[axis.unseen] = np.nan
+    possible[item] = np.nan
+    others = smallest(possible[None], n)[0]
+    return Similar(axis.called(others), np.where(others >= 0, possible[others], np.nan))
+
+
+def distances_from(axes: Axes, axis: int, item: int) -> NDArray[np.float64]:
+    """Compute how far the predictions of each item of an axis are from those of one item.
 
     With u the items' factors and G = otherᵀ other / count, the mean square difference
     of two items is (u − u')ᵀ G (u − u'). With G = RᵀR, by a QR decomposition of `other`, it
     is the squared length of R (u − u'): so no large numbers cancel, and equal items have
     distance 0.
     """
-    this, other, unseen = axes[axis].extended(), axes[1 - axis].factor, axes[axis].unseen
+    this, other = axes[axis].extended(), axes[1 - axis].factor
     if axes[axis].has_intercepts:
         # What the other side's intercepts add is the same for both items.
         other = np.column_stack([other, np.ones(len(other), other.dtype)])
@@ -39,10 +53,4 @@ def nearest(axes: Axes, axis: int, item: int, n: int) -> Similar:
         root = np.linalg.qr(other.astype(np.float64), mode="r") / np.sqrt(other.shape[0])
         apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T
     unit = float(np.abs(apart).max()) or 1.0  # in which no square overflows or vanishes
-    distances = unit * np.sqrt(np.square(apart / unit).sum(axis=1))
-    distances[unseen] = np.nan
-    distances[item] = np.nan
-    if item in unseen:
-        distances[:] = np.nan
-    others = smallest(distances[None], n)[0]
-    return Similar(axes[axis].called(others), np.where(others >= 0, distances[others], np.nan))
+    return np.asarray(unit * np.sqrt(np.square(apart / unit).sum(axis=1)))

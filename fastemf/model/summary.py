@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
-from fastemf.model.prediction import Axes, predict_cells
+from fastemf.model.prediction import Predicts
 from fastemf.observations.memory import Observations
+from fastemf.solver.axis import Axis
 
 __all__ = ["Summary", "summarise_axis"]
 
@@ -101,7 +102,7 @@ def _text(value: Any) -> str:
 
 
 def summarise_axis(
-    axes: Axes, mu: float, omega: float, observed: Observations, axis: int
+    items: Axis, predict: Predicts, omega: float, observed: Observations, axis: int
 ) -> Summary:
     """Summarise the entries of each row (axis 0) or column (axis 1), a part at a time."""
     side = (observed.by_row, observed.by_col)[axis]
@@ -111,7 +112,7 @@ def summarise_axis(
     for part in parts(keys.size):
         b = side.values[part].astype(np.float64)
         cells = (keys[part], side.indices[part])
-        r = b - predict_cells(axes, mu, *(cells if axis == 0 else cells[::-1]))
+        r = b - predict(*(cells if axis == 0 else cells[::-1]))
         v = side.weights[part].astype(np.float64) if side.weights.size else np.ones(r.size)
         first = int(keys[part.start])  # entries are in the order of their groups
         size = v * np.abs(r)
@@ -123,7 +124,7 @@ def summarise_axis(
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no data, or no residuals
         return Summary(
             axis=axis,
-            ids=axes[axis].ids(),
+            ids=items.ids(),
             observations=np.diff(side.indptr),
             weight=side.mass.copy() if side.weights.size else None,
             mean=values / side.mass,

@@ -23,7 +23,7 @@ from fastemf.kernels.threads import launch
 from fastemf.observations.source import Side, Source
 from fastemf.support.memory import check_memory
 
-__all__ = ["Observations", "group", "observe"]
+__all__ = ["Observations", "group", "kept_entries", "observe"]
 
 POINTER_BYTES = 32  # of each row and column: where its entries begin, their mass, and counting
 
@@ -59,7 +59,8 @@ class Observations(Source):
             )
         of_col = np.empty_like(mask)
         of_col[self.places_by_col()] = mask
-        return replace(self, by_row=_kept(self.by_row, mask), by_col=_kept(self.by_col, of_col))
+        by_row, by_col = kept_entries(self.by_row, mask), kept_entries(self.by_col, of_col)
+        return replace(self, by_row=by_row, by_col=by_col)
 
     def places_by_col(self) -> NDArray[np.int64]:
         """Find the place in ``by_col`` of each entry of ``by_row``."""
@@ -211,7 +212,8 @@ def _side(
     return side
 
 
-def _kept(side: Side, mask: NDArray[np.bool_]) -> Side:
+def kept_entries(side: Side, mask: NDArray[np.bool_]) -> Side:
+    """Return the entries of a side where `mask` is true, in their order."""
     indptr = np.zeros_like(side.indptr)
     np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
     weights = side.weights[mask] if side.weights.size else side.weights

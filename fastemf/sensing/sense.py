@@ -21,6 +21,7 @@ from fastemf.sensing.cost import check_cost
 from fastemf.sensing.regression import design_of, overflow_error, solve_regression
 from fastemf.sensing.start import measured_factors
 from fastemf.solver.axis import Axis
+from fastemf.solver.checkpoint import checkpoint_of
 from fastemf.solver.fitting import alternate
 from fastemf.solver.opening import Data, open_source
 from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
@@ -175,7 +176,8 @@ def sense(
     X, Y = measured_factors(init, A, engine.b, engine.weights, k, dtype, rng, n_threads)
     count = engine.gain(X, Y) * float(m * n) ** 0.5 if settings.anneals else 1.0
     schedule = settings.numbered_ridge(count)
-    end = alternate(engine, lambda: (X, Y), schedule, settings, lambda: [engine.digest()])
+    kept = checkpoint_of(settings, lambda: [engine.digest()])
+    end = alternate(engine, lambda: (X, Y), schedule, settings, kept)
     return Factorization(
         rows=Axis(end.X),
         cols=Axis(end.Y),

@@ -269,7 +269,9 @@ class Alternation:
         if not self._is_rounding(sweep):
             state.spoilt = True
             return
-        # Nothing is left to gain at this ridge.
+        # Nothing is left to gain at this ridge: a start that no sweep improved on is its solution.
+        if not any(record.accepted for record in state.history):
+            state.point = replace(state.point, ridge=sweep.ridge)
         state.converged = self.schedule.settled
         self.schedule.advance(state.point.rms)
 

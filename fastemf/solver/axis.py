@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels, check_known
-from fastemf.solver.level_table import AxisLevels
+from fastemf.solver.tables import AxisLevels
 from fastemf.support.validation import check_indices
 
 __all__ = ["Axis", "AxisNoise"]
@@ -49,10 +50,9 @@ class Axis:
     unseen
         Numbers of the items without any observation.
     noise
-        How noisy the items are, where a tuned fit made use of that; else None.
+        How noisy the items are, where a tuned fit or its tables make use of that; else None.
     levels
-        The items' own levels, where predictions add a table over those of rows and columns; else
-        None.
+        The items' own levels, where predictions add tables; else None.
 
     Examples
     --------
@@ -68,6 +68,15 @@ class Axis:
     unseen: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     noise: AxisNoise | None = None
     levels: AxisLevels | None = None
+
+    @cached_property
+    def table_places(self) -> NDArray[np.float64]:
+        """Where the items are among the knots of the tables: see `Tables.places`."""
+        if self.levels is None:
+            return np.zeros((self.size, 0))
+        # Logarithms of the variances, which are 1 where nothing is known of them.
+        noise = np.zeros(self.size) if self.noise is None else np.log(self.noise.variances)
+        return self.levels.tables.places(self.levels.values, noise)
 
     @classmethod
     def split(

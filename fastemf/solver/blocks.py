@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels import problem as kernels
+from fastemf.kernels.levels import LevelSweep, solve_levels
 from fastemf.kernels.sweep import sweep_rows
-from fastemf.kernels.threads import balanced
+from fastemf.kernels.threads import balanced, launch
 from fastemf.observations.source import Side
 
 __all__ = ["EVERYTHING", "Part", "RowProblem", "Solved", "solve_block"]
@@ -128,7 +129,11 @@ def solve_block(
         n_threads = 1
     for group in _launches(work, n_threads):
         blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
-        sweep_rows(blocks, rows, given, kernels.Reports(*solved), n_threads)
+        if q == 1 and problem.n_factors == 0 and problem.leverages != "each":
+            sweep = LevelSweep(rows, given, kernels.Reports(*solved))
+            launch(solve_levels, n_threads, blocks, sweep)
+        else:
+            sweep_rows(blocks, rows, given, kernels.Reports(*solved), n_threads)
     return solved
 
 

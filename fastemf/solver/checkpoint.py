@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.solver.alternation import Engine, Point, State
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.kept_fields import (
+    Arrays,
+    array,
+    check_overflow,
+    check_ridge,
+    demand,
+    field,
+    floats_of,
+    require_names,
+)
 from fastemf.solver.records import FIELDS, Ridge, SweepRecord, history_of, history_table
 from fastemf.solver.ridge import RidgeSchedule
+from fastemf.solver.sampling import Marks
+from fastemf.solver.search import Search, Tuned
+from fastemf.solver.search_record import (
+    packed_search,
+    packed_tuned,
+    tuned_names,
+    unpacked_search,
+    unpacked_tuned,
+)
+from fastemf.solver.settings import Settings
+from fastemf.solver.trial import Trial
 from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
 from fastemf.support.whole_file import check_target, replacing
 
-__all__ = ["Checkpoint", "CheckpointError", "check_begin"]
+__all__ = ["Checkpoint", "CheckpointError", "check_begin", "checkpoint_of"]
 
-VERSION = 2
+VERSION = 3
 WHAT = "a checkpoint"  # in messages
+STAGES = ("search", "tuned", "fit")
+ALWAYS = ("checkpoint", "fingerprint", "stage")  # in a header
+SECONDS = 5.0  # between two writings of a search, whose candidates may take a millisecond each
+REST = 20  # times as long as the last writing took
 
 
 class CheckpointError(ValueError):
@@ -45,9 +72,24 @@ def check_begin(path: str | os.PathLike[str], resume: bool) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
+def checkpoint_of(
+    settings: Settings, data: Callable[[], list[str]], seed: int | None = None
+) -> Checkpoint | None:
+    """Make the checkpoint that a fit is told to keep, if any.
+
+    `data()` returns digests of the data; the `seed` is that of the cells a tuning sets aside.
+    """
+    if settings.checkpoint is None:
+        return None
+    fingerprint = {"data": data()} | settings.fingerprint()
+    if seed is not None and settings.reg == "auto":
+        fingerprint["seed"] = seed
+    path, every = settings.checkpoint, settings.checkpoint_every
+    return Checkpoint(path, every, settings.resume, fingerprint)
+
+
 class Checkpoint:
-    """Where a fit keeps its state.
+    """Where a fit keeps its state: of a tuning under way, of its end, of the sweeps after it.
 
     Parameters
     ----------
@@ -61,15 +103,44 @@ class Checkpoint:
         What says which data and settings these are, by name.
     """
 
-    path: str | os.PathLike[str]
-    every: int
-    resume: bool
-    fingerprint: dict[str, Any]
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        every: int,
+        resume: bool,
+        fingerprint: dict[str, Any],
+    ) -> None:
+        check_begin(path, resume)  # now, not after the first sweeps
+        self.path = path
+        self.every = every
+        self.fingerprint = fingerprint
+        self._tuned: Tuned | None = None
+        self._next_time = time.monotonic() + SECONDS
+
+    # --- reading -----------------------------------------------------------------------------
+
+    def search(self, trials: list[Trial], k: int) -> Search | None:
+        """Read a tuning that is under way; None where there is none."""
+        header, arrays = self._content
+        if header.get("stage") != "search":
+            return None
+        with self._naming():
+            return unpacked_search(field(header, "search", dict), arrays, trials, k)
+
+    def tuned(self, engine: CompletionEngine, k: int, marks: Marks) -> Tuned | None:
+        """Read what a tuning chose; None where it has not yet."""
+        header, arrays = self._content
+        if "tuned" not in header:
+            return None
+        with self._naming():
+            about = field(header, "tuned", dict)
+            self._tuned = unpacked_tuned(about, arrays, engine, k, marks)
+        return self._tuned
 
     def resumed(
         self, schedule: RidgeSchedule, engine: Engine, width: int, *, judged: bool
     ) -> State | None:
-        """Read the state, and put `schedule` where it was; None where there is no file.
+        """Read the state of the sweeps, and put `schedule` where it was; None before the first.
 
         Parameters
         ----------
@@ -82,48 +153,95 @@ class Checkpoint:
         judged
             Whether its sweeps are judged by entries that are held out.
         """
-        check_begin(self.path, self.resume)  # now, not after the first sweeps
-        if not Path(self.path).exists():
+        header, arrays = self._content
+        if not header:
             return None
-        name = os.fspath(self.path)
-        try:
+        with self._naming():
+            tuned, names = set(), set()
+            if self._tuned is not None:
+                tuned, names = {"tuned"}, tuned_names(header["tuned"])
+            if header["stage"] != "fit":
+                demand(header["stage"] == "tuned" and bool(tuned), "this fit has nothing to tune")
+                require_names("array", arrays, names)
+                return None
+            left = {name: part for name, part in header.items() if name not in tuned}
+            others = {name: part for name, part in arrays.items() if name not in names}
+            state = _unpacked(left, others, engine, width, judged)
+            _recall(schedule, floats_of(header, "schedule", len(schedule.memory())))
+            _check_sizes(state, schedule.ridge, engine)
+        return state
+
+    @cached_property
+    def _content(self) -> tuple[dict[str, Any], Arrays]:
+        """Header and arrays of the file, of the right version, data and settings."""
+        if not Path(self.path).exists():
+            return {}, {}
+        with self._naming():
             arrays = read_arrays(self.path)
             header = _header(arrays)
             self._check_version(header["checkpoint"])
-            self._check(_field(header, "fingerprint", dict))
-            state = _unpacked(header, arrays, engine, width, judged)
-            _recall(schedule, _numbers(header, "schedule", len(schedule.memory())))
-            _check_sizes(state, schedule.ridge, engine)
-        except DamagedFileError as error:
-            raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
-        return state
+            self._check(field(header, "fingerprint", dict))
+            stage = field(header, "stage", str)
+            demand(stage in STAGES, f"its stage must be one of {', '.join(STAGES)}")
+            if stage != "fit":
+                require_names("header field", header, {*ALWAYS, stage})
+        del arrays["header"]
+        return header, arrays
 
     @contextmanager
-    def blamed_for(self, state: State) -> Iterator[None]:
-        """Name the checkpoint where the sweep after the one it holds overflows."""
-        sweeps = len(state.history)
+    def _naming(self) -> Iterator[None]:
         try:
             yield
+        except DamagedFileError as error:
+            name = os.fspath(self.path)
+            raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
+
+    @contextmanager
+    def blamed_until(self, is_further: Callable[[], bool]) -> Iterator[None]:
+        """Name the checkpoint where what follows from it overflows, until the fit is further."""
+        try:
+            with self._naming():
+                yield
         except FloatingPointError as error:
-            if len(state.history) > sweeps:
+            if is_further() or not self._content[0]:
                 raise
             raise CheckpointError(
                 f"checkpoint {os.fspath(self.path)} cannot be resumed: {error}"
             ) from error
 
+    # --- writing -----------------------------------------------------------------------------
+
+    def keep_search(self, search: Search) -> None:
+        """Write a tuning that is under way, if the last time was long enough ago."""
+        began = time.monotonic()
+        if began < self._next_time:
+            return
+        header, arrays = packed_search(search)
+        self._write("search", {"search": header}, arrays)
+        ended = time.monotonic()
+        self._next_time = ended + max(SECONDS, REST * (ended - began))
+
+    def keep_tuned(self, tuned: Tuned) -> None:
+        """Write what a tuning chose, which stays in the file from now on."""
+        self._tuned = tuned
+        self._write("tuned", {}, {})
+
     def keep(self, schedule: RidgeSchedule, state: State, last: bool) -> None:
-        """Write the state if it is time to."""
+        """Write the state of the sweeps if it is time to."""
         if not last and len(state.history) % self.every:
             return
         header, arrays = _packed(state)
-        header |= {
-            "checkpoint": VERSION,
-            "fingerprint": self.fingerprint,
-            "schedule": schedule.memory(),
-        }
-        arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+        self._write("fit", header | {"schedule": schedule.memory()}, arrays)
+
+    def _write(self, stage: str, header: dict[str, Any], arrays: Arrays) -> None:
+        header |= {"checkpoint": VERSION, "fingerprint": self.fingerprint, "stage": stage}
+        if self._tuned is not None:
+            header["tuned"], more = packed_tuned(self._tuned)
+            arrays = arrays | more
+        text = np.frombuffer(json.dumps(header).encode(), np.uint8)
         with replacing(self.path, WHAT) as file:
-            np.savez(file, **arrays)
+            np.savez(file, **{"header": text, **arrays})  # type: ignore[arg-type]
+        self._content = {}, {}  # nothing that was read is to be gone on from
 
     def _check_version(self, version: int) -> None:
         if version == VERSION:
@@ -132,7 +250,7 @@ class Checkpoint:
             f"{os.fspath(self.path)} is a checkpoint of version {version}, and this fastemf reads "
             f"version {VERSION}: "
             + (
-                "older ones cannot tell what data they are of; remove it to begin anew"
+                "older ones do not hold what a tuning has done; remove it to begin anew"
                 if version < VERSION
                 else "upgrade fastemf, or remove it to begin anew"
             )
@@ -161,7 +279,7 @@ SCALARS = {
 }
 
 
-def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
+def _packed(state: State) -> tuple[dict[str, Any], Arrays]:
     header: dict[str, Any] = {name: getattr(state, name) for name in SCALARS}
     header["at_best"] = state.best is state.point
     arrays = {"previous": state.previous}
@@ -174,7 +292,7 @@ def _packed(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, arrays
 
 
-def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
+def _header(arrays: Arrays) -> dict[str, Any]:
     header = parse_header(arrays["header"]) if "header" in arrays else None
     version = header.get("checkpoint") if isinstance(header, dict) else None
     if not isinstance(header, dict) or type(version) is not int or not 1 <= version < 1000:
@@ -184,24 +302,24 @@ def _header(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
 
 def _unpacked(
     header: dict[str, Any],
-    arrays: dict[str, NDArray[Any]],
+    arrays: Arrays,
     engine: Engine,
     width: int,
     judged: bool,
 ) -> State:
     """Rebuild the state from a file, of which nothing is taken for granted."""
-    scalars = {name: _field(header, name, kind) for name, kind in SCALARS.items()}
-    at_best = _field(header, "at_best", bool)
+    scalars = {name: field(header, name, kind) for name, kind in SCALARS.items()}
+    at_best = field(header, "at_best", bool)
     apart = judged and not at_best  # whether the best iterate is another than the last
-    fields = {"checkpoint", "fingerprint", "schedule", "at_best", "point", *SCALARS}
-    _check_names("header field", header.keys(), fields | ({"best"} if apart else set()))
-    names = {"header", "history", "previous", "point_X", "point_Y"}
-    _check_names("array", arrays.keys(), names | ({"best_X", "best_Y"} if apart else set()))
-    _require(judged or not at_best, "nothing is held out to have a best iterate by")
+    fields = {*ALWAYS, "schedule", "at_best", "point", *SCALARS}
+    require_names("header field", header.keys(), fields | ({"best"} if apart else set()))
+    names = {"history", "previous", "point_X", "point_Y"}
+    require_names("array", arrays.keys(), names | ({"best_X", "best_Y"} if apart else set()))
+    demand(judged or not at_best, "nothing is held out to have a best iterate by")
 
     point = _point("point", header, arrays, engine, width, judged)
     best = _point("best", header, arrays, engine, width, judged) if apart else None
-    previous = _factor(arrays, "previous", (engine.shape[0], width), engine.dtype)
+    previous = array(arrays, "previous", (engine.shape[0], width), engine.dtype)
     history = _history(arrays["history"])
     state = State(
         point=point,
@@ -211,11 +329,11 @@ def _unpacked(
         **scalars,
     )
     sweeps = len(history)
-    _require(0 <= state.accepted_since <= sweeps, "accepted_since must be a number of its sweeps")
-    _require(0 <= state.remaining < np.inf, "remaining must be finite and not negative")
-    _require(state.restarts == history[-1].restarts, "restarts must be those of its history")
+    demand(0 <= state.accepted_since <= sweeps, "accepted_since must be a number of its sweeps")
+    demand(0 <= state.remaining < np.inf, "remaining must be finite and not negative")
+    demand(state.restarts == history[-1].restarts, "restarts must be those of its history")
     first, last = (1, sweeps) if judged else (0, 0)
-    _require(first <= state.best_sweep <= last, "best_sweep must be one of its sweeps")
+    demand(first <= state.best_sweep <= last, "best_sweep must be one of its sweeps")
     return state
 
 
@@ -224,49 +342,38 @@ def _history(table: NDArray[Any]) -> tuple[SweepRecord, ...]:
         history = history_of(table, list(FIELDS))
     except ValueError as error:
         raise DamagedFileError(str(error)) from error
-    _require(len(history) > 0, "history must have a sweep")
+    demand(len(history) > 0, "history must have a sweep")
     rejected = 0
     for number, record in enumerate(history, 1):
-        _require(record.sweep == number, "history must number its sweeps from 1")
+        demand(record.sweep == number, "history must number its sweeps from 1")
         rejected += not record.accepted
-        _require(record.restarts == rejected, "history must count its restarts")
+        demand(record.restarts == rejected, "history must count its restarts")
     return history
 
 
 def _point(
     name: str,
     header: dict[str, Any],
-    arrays: dict[str, NDArray[Any]],
+    arrays: Arrays,
     engine: Engine,
     width: int,
     judged: bool,
 ) -> Point:
     X, Y = (
-        _factor(arrays, f"{name}_{axis}", (size, width), engine.dtype)
+        array(arrays, f"{name}_{axis}", (size, width), engine.dtype)
         for axis, size in zip("XY", engine.shape, strict=True)
     )
-    *numbers, validation_loss = _numbers(header, name, 5)
-    _require(all(0 <= number < np.inf for number in numbers), f"{name} must be finite, above 0")
+    *parts, validation_loss = floats_of(header, name, 5)
+    demand(all(0 <= part < np.inf for part in parts), f"{name} must be finite, above 0")
     right = 0 <= validation_loss < np.inf if judged else np.isnan(validation_loss)
-    _require(bool(right), f"{name} must have a validation loss where entries are held out")
-    factors, intercepts, loss, rms = numbers
+    demand(bool(right), f"{name} must have a validation loss where entries are held out")
+    factors, intercepts, loss, rms = parts
     return Point(X, Y, Ridge(factors, intercepts), loss, rms, validation_loss)
-
-
-def _factor(
-    arrays: dict[str, NDArray[Any]], name: str, shape: tuple[int, int], dtype: np.dtype[Any]
-) -> NDArray[Any]:
-    found = arrays[name]
-    right = found.shape == shape and found.dtype == dtype
-    _require(right, f"{name} must be {dtype} of shape {shape}, got {found.dtype}, {found.shape}")
-    # NaN and infinities show in these two, without an array as long as the factor.
-    _require(bool(np.isfinite([found.min(), found.max()]).all()), f"{name} must be finite")
-    return found
 
 
 def _recall(schedule: RidgeSchedule, memory: list[float]) -> None:
     right = all(0 <= number < np.inf for number in memory)
-    _require(right, "schedule must be finite and not negative")
+    demand(right, "schedule must be finite and not negative")
     try:
         schedule.recall(memory)
     except ValueError as error:
@@ -275,39 +382,6 @@ def _recall(schedule: RidgeSchedule, memory: list[float]) -> None:
 
 def _check_sizes(state: State, ridge: Ridge, engine: Engine) -> None:
     """Refuse numbers so large that the loss or the ridge overflow."""
-    limit = float(np.finfo(engine.dtype).max)
-    heaviest = max(*ridge, *state.point.ridge) * max(1.0, engine.mass)
-    _require(heaviest < limit, f"its ridge must not overflow {engine.dtype}")
-    X, Y = state.point.X, state.point.Y
-    with np.errstate(over="ignore", invalid="ignore"):
-        try:
-            engine.evaluate(X, Y)
-            squares = [engine.penalty(factor, Y, Ridge(1.0, 1.0)) for factor in (X, state.previous)]
-        except FloatingPointError:
-            squares = [np.inf]
-    _require(bool(np.isfinite(squares).all()), f"its factors must not overflow {engine.dtype}")
-
-
-def _check_names(what: str, found: Iterable[str], wanted: set[str]) -> None:
-    """Refuse names that are missing or unknown."""
-    for name in sorted(wanted.symmetric_difference(found)):
-        raise DamagedFileError(
-            f"damaged, {what} {name!r:.80} is {'missing' if name in wanted else 'unknown'}"
-        )
-
-
-def _field(header: dict[str, Any], name: str, kind: type) -> Any:
-    _require(type(header.get(name)) is kind, f"header field {name!r} must be {kind.__name__}")
-    return header[name]
-
-
-def _numbers(header: dict[str, Any], name: str, count: int) -> list[float]:
-    found: list[float] = _field(header, name, list)
-    right = len(found) == count and all(type(number) is float for number in found)
-    _require(right, f"header field {name!r} must be {count} numbers")
-    return found
-
-
-def _require(right: bool, rule: str) -> None:
-    if not right:
-        raise DamagedFileError(f"damaged, {rule}")
+    for one in (ridge, state.point.ridge):
+        check_ridge(one, engine)
+    check_overflow(state.point.X, state.point.Y, engine, state.previous)

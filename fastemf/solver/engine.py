@@ -12,7 +12,8 @@ from fastemf.inputs.value_check import check_totals
 from fastemf.kernels import problem as kernels
 from fastemf.kernels import tally as tallies
 from fastemf.observations.source import Grouped, Source
-from fastemf.solver.blocks import ALL, EVERYTHING, RowProblem, Solved
+from fastemf.solver.blocks import EVERYTHING, RowProblem, Solved
+from fastemf.solver.gathering import sampled_entries
 from fastemf.solver.half_sweep import (
     NO_MARKS,
     Own,
@@ -75,9 +76,10 @@ class CompletionEngine:
         self.shape = observations.shape
         self.dtype = observations.dtype
         self.sample = sample
+        self.cells = EVERYTHING  # of which the observations are all there are
         self._steps = steps
         self.mu = mu
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._sides = (observations.by_row, observations.by_col)
         self.size = observations.rms()
         _check_range(observations, self.size)
@@ -114,6 +116,22 @@ class CompletionEngine:
             other.weighting = weighting
         return other
 
+    def on(self, observations: Source) -> CompletionEngine:
+        """Return an engine for the same entries, kept elsewhere."""
+        other = copy.copy(self)
+        other.observations = observations
+        other._sides = (observations.by_row, observations.by_col)
+        return other
+
+    def sampled(self, sample: CellSample) -> CompletionEngine:
+        """Return an engine for the entries of a sample alone, in memory, in this one's units."""
+        other = self.on(sampled_entries(self.observations, sample, self.n_threads))
+        other.masses = other._masses()
+        other.mass = float(np.sum(other.masses[0]))
+        other.weighting = count_scaled(other.masses)
+        other.cells = sample.part
+        return other
+
     @property
     def has_intercepts(self) -> bool:
         """Whether the last column of the factors are intercepts."""
@@ -131,8 +149,8 @@ class CompletionEngine:
     @property
     def count(self) -> int:
         """About how many observations count: all of them, or the sample's share."""
-        share = 1.0 if self.sample is None else self.sample.part.span / ALL
-        return round(share * self.observations.size)
+        share = 1.0 if self.sample is None else self.sample.part.span / self.cells.span
+        return round(min(share, 1.0) * self.observations.size)
 
     def no_factors(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return a model of intercepts alone, all of them zero, or of nothing."""
@@ -180,7 +198,7 @@ class CompletionEngine:
         problem = RowProblem(self.omega, self.n_factors(this), solve, self._steps)
         solved = solve_side(
             self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
-            n_threads=self._n_threads,
+            n_threads=self.n_threads,
         )  # fmt: skip
         observed = self.weighting.observations
         if observed is not None:
@@ -270,7 +288,7 @@ class CompletionEngine:
         problem = RowProblem(self.omega, self.n_factors(this), solve=False, leverages=kind)
         return solve_side(
             self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
-            n_threads=self._n_threads,
+            n_threads=self.n_threads,
         )  # fmt: skip
 
     def tally(
@@ -292,12 +310,10 @@ class CompletionEngine:
         known = self._known(X, Y, scales, leverages, variances)
         return self._remainder(axis, X, Y, known, shift).sums(self._sides[axis], tally_block)
 
-    def remainder(
-        self, X: NDArray[Any], Y: NDArray[Any], leverages: Pair, shift: float
-    ) -> tuple[Grouped, Remainder]:
-        """Return the entries by row, and what (X, Y) leave of them, for other sums."""
-        known = self._known(X, Y, self.weighting.observations, leverages, None)
-        return self._sides[0], self._remainder(0, X, Y, known, shift)
+    def remainder(self, X: NDArray[Any], Y: NDArray[Any]) -> tuple[Grouped, Remainder]:
+        """Return the entries by row, and what (X, Y) leave of them, for other tasks."""
+        known = self._known(X, Y, None, None, None)
+        return self._sides[0], self._remainder(0, X, Y, known, 0.0)
 
     def slopes(
         self, X: NDArray[Any], Y: NDArray[Any], scales: Pair, *, signed: bool
@@ -345,7 +361,7 @@ class CompletionEngine:
         return Remainder(
             np.ascontiguousarray(factors[axis]), np.ascontiguousarray(factors[1 - axis]),
             known[axis], known[1 - axis], marks[axis], marks[1 - axis],
-            part, self.omega, shift, self.unit, self._n_threads,
+            part, self.omega, shift, self.unit, self.n_threads,
         )  # fmt: skip
 
 

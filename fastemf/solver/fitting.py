@@ -24,31 +24,25 @@ def alternate(
     start: Callable[[], tuple[NDArray[Any], NDArray[Any]]],
     schedule: RidgeSchedule,
     settings: Settings,
-    data: Callable[[], list[str]],
+    checkpoint: Checkpoint | None = None,
     held_out: Engine | None = None,
 ) -> Outcome:
     """Run the alternation from `start()`, or from where a checkpoint says it was.
 
-    `data()` returns digests of the data, for a checkpoint. A warning says where the sweeps
-    allowed were too few, and where rounding ended the fit.
+    A warning says where the sweeps allowed were too few, and where rounding ended the fit.
     """
-    checkpoint = state = None
-    if settings.checkpoint is not None:
-        checkpoint = Checkpoint(
-            settings.checkpoint,
-            settings.checkpoint_every,
-            settings.resume,
-            {"data": data()} | settings.fingerprint(),
-        )
-        width = settings.k + settings.intercepts
-        state = checkpoint.resumed(schedule, engine, width, judged=held_out is not None)
     with reporting(settings.callback, settings.max_iter, settings.progress) as report:
-        keep = None if checkpoint is None else partial(checkpoint.keep, schedule)
-        loop = Alternation(engine, schedule, settings, report, held_out, keep)
-        if checkpoint is None or state is None:
+        if checkpoint is None:
+            loop = Alternation(engine, schedule, settings, report, held_out)
             end = loop.run(loop.start(*start()))
         else:
-            with checkpoint.blamed_for(state):
+            keep = partial(checkpoint.keep, schedule)
+            loop = Alternation(engine, schedule, settings, report, held_out, keep)
+            width = settings.k + settings.intercepts
+            state = checkpoint.resumed(schedule, engine, width, judged=held_out is not None)
+            state = loop.start(*start()) if state is None else state
+            done = len(state.history)
+            with checkpoint.blamed_until(lambda: len(state.history) > done):
                 end = loop.run(state)
     if end.spoilt:
         coarse = engine.eps > np.finfo(np.float64).eps

@@ -12,18 +12,20 @@ from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
 from fastemf.solver.sampling import CellSample
+from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.trial import swept
-from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuned, noise_norm
+from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL, noise_norm
 from fastemf.solver.tuning import Tuning
 
-__all__ = ["Holding"]
+__all__ = ["Holding", "carried"]
 
 
 class Holding:
     """A tuning of the first level asked for, which the other levels of the same data take over.
 
-    Family, noise scales and the correction of the shift stay. λ stays the same multiple of the
+    Family, noise scales and the correction of the shift stay; tables, which are of one level, do
+    not. λ stays the same multiple of the
     ridge at which noise alone would make a factor, and λ₀ of 4 ω (1 − ω).
     """
 
@@ -43,12 +45,20 @@ class Holding:
             return self._found
         if isinstance(self._found, Tuning):
             return self._found
-        factors, before = self._found.ridge
-        intercepts = before * asymmetry(engine.omega) / asymmetry(self._first.omega)
-        noise = _noise(self._first, self._found, before, settings)
-        if noise > 0:
-            factors *= _noise(engine, self._found, intercepts, settings) / noise
-        return self._found._replace(ridge=Ridge(factors, intercepts))
+        found = carried(self._found, self._first, engine, settings)
+        return found._replace(tables=(), correction=found.plain_correction)
+
+
+def carried(
+    found: Tuned, tuned: CompletionEngine, engine: CompletionEngine, settings: Settings
+) -> Tuned:
+    """Take what one engine was `tuned` to over to another, of more cells or of another level."""
+    factors, before = found.ridge
+    intercepts = before * asymmetry(engine.omega) / asymmetry(tuned.omega)
+    noise = _noise(tuned, found, before, settings)
+    if noise > 0:
+        factors *= _noise(engine, found, intercepts, settings) / noise
+    return found._replace(ridge=Ridge(factors, intercepts))
 
 
 def _noise(

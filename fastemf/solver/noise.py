@@ -110,6 +110,7 @@ def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np
         return np.ones_like(mass)
     found = (noise / mean + PRIOR) / (mass + PRIOR)
     found *= mass.sum() / (found @ mass)
+    found[mass == 0] = 1.0  # nothing is known of these
     return np.asarray(np.clip(found, WIDEST**-2, WIDEST**2))
 
 

@@ -17,6 +17,7 @@ from fastemf.kernels.threads import count_threads
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Observations, observe
 from fastemf.observations.source import Source
+from fastemf.solver.gathering import at_hand
 from fastemf.solver.sampling import Marks, marks_of
 from fastemf.store import open as open_store
 
@@ -67,11 +68,17 @@ class Data:
     fitted: Source
     held_out: Observations | None = None
     seed: int = 0  # of the cells that a tuned fit sets aside, which are the same at all levels
+    value_name: str | None = None  # of a table's column
 
     @cached_property
     def marks(self) -> Marks:
         """What decides which cells a tuned fit sets aside."""
         return marks_of(self.fitted, np.random.default_rng(self.seed))
+
+    @cached_property
+    def at_hand(self) -> Source:
+        """What is fitted, in this process where it is little."""
+        return at_hand(self.fitted)
 
     @cached_property
     def digests(self) -> list[str]:
@@ -88,5 +95,5 @@ def hold_apart(
     """Divide what is observed as `validation` says; None holds nothing out."""
     seed = int(copy.deepcopy(rng).integers(2**63))  # a start after it has the numbers it always had
     if validation is None:
-        return Data(source, seed=seed)
-    return Data(*hold_out(source, validation, rng, names), seed)
+        return Data(source, seed=seed, value_name=names[2])
+    return Data(*hold_out(source, validation, rng, names), seed, names[2])

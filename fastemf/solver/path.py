@@ -14,27 +14,34 @@ both are too optimistic once factors fit noise.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from fastemf.kernels import tally as tallies
-from fastemf.solver.blocks import ALL, EVERYTHING, Part
+from fastemf.solver.blocks import EVERYTHING, Part
+from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.holding import carried
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
 from fastemf.solver.sampling import CellSample, Marks
+from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors
 from fastemf.solver.trial import Trial, shift_of, swept
-from fastemf.solver.tuner import FIRST, INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuned, Tuner
+from fastemf.solver.tuner import FIRST, INTERCEPT_SWEEPS, INTERCEPT_TOL, Tuner
 from fastemf.solver.tuning import Baseline, Tuning
 from fastemf.solver.weighting import Pair
 
-__all__ = ["tune"]
+__all__ = ["sees_all", "tune"]
 
 SHARE = 0.1  # of the cells, set aside
 FEWEST = 50  # of them
 FEWEST_CELLS = 400  # below, too little is set aside to tell ridges apart
-JUDGED = 300_000  # observations that fewer folds than MOST_FOLDS are enough for
+SAMPLED = 20_000_000  # observations of a sample of the cells, on which more than these are tuned
+FEW = 1_000_000  # the same, of which the leave-one-out loss tells the ridge of the intercepts
+JUDGED = 1_000_000  # observations that one fold is enough for
 MOST_FOLDS = 10
 LOW_NOISE = 0.5  # of the intercepts' loss: below it the noise-following ridge is tried too
 
@@ -42,26 +49,62 @@ LOW_NOISE = 0.5  # of the intercepts' loss: below it the noise-following ridge i
 def tune(
     engine: CompletionEngine,
     settings: Settings,
-    rng: np.random.Generator,
+    seed: int,
     marks: Marks,
     judge: CompletionEngine | None = None,
     earlier: Tuning | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Tuned | Tuning:
     """Choose family, ridge and noise scales of a fit; or say why nothing can be tuned.
 
-    The `marks` decide which cells are set aside; `judge` has the cells to judge by, if the user
-    gave them. An `earlier` tuning of such data, or of another level, narrows the paths.
+    The `marks` decide which cells are set aside, and all else that is random comes from the
+    `seed`; `judge` has the cells to judge by, if the user gave them. An `earlier` tuning of such
+    data, or of another level, narrows the paths. A `checkpoint` has what was done before.
     """
+    if checkpoint is not None:
+        done = checkpoint.tuned(engine, settings.k, marks)
+        if done is not None:
+            return done
     size = engine.observations.size if judge is None else judge.observations.size
     least = FEWEST_CELLS if judge is None else FEWEST
     if size < least:
         return Tuning(note=f"too few observations to tune by ({size}, of at least {least})")
     if _is_constant(engine):
         return Tuning(note="all observations are alike")
+    everything, engine = engine, _sampled(engine, marks, SAMPLED)
     trials = _trials(engine, marks) if judge is None else [_given(engine, judge, marks)]
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
-    tuner = Tuner(engine, trials, settings, rng)
+    few = partial(_sampled, everything, marks, FEW)
+    if checkpoint is None:
+        found = _search(Tuner(engine, trials, settings, seed, few), marks, earlier)
+    else:
+        known = checkpoint.search(trials, settings.k)
+        before = 0 if known is None else len(known.tried)
+        tuner = Tuner(engine, trials, settings, seed, few, known, checkpoint.keep_search)
+        with checkpoint.blamed_until(lambda: len(tuner.tried) > before):
+            found = _search(tuner, marks, earlier)
+    if engine is not everything:
+        found = carried(found, engine, everything, settings)
+    if checkpoint is not None:
+        checkpoint.keep_tuned(found)
+    return found
+
+
+def sees_all(engine: CompletionEngine) -> bool:
+    """Tell whether a tuning sees all cells, and not a sample of them."""
+    return engine.observations.size <= SAMPLED
+
+
+def _sampled(engine: CompletionEngine, marks: Marks, size: int) -> CompletionEngine:
+    """Return the engine of a sample of about so many observations, if there are more."""
+    share = size / engine.observations.size
+    return engine if share >= 1 else engine.sampled(CellSample.share(marks, share))
+
+
+def _search(tuner: Tuner, marks: Marks, earlier: Tuning | None) -> Tuned:
+    """Try the candidates in their order, and choose."""
+    engine, settings, trials = tuner.engine, tuner.settings, tuner.trials
     tuner.try_simple()
     families, around = _families(engine, settings.k), None
     if earlier is not None and earlier.best is not None and earlier.noise > 0:
@@ -82,7 +125,7 @@ def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     size = engine.observations.size
     share = max(SHARE, FEWEST / size)
     folds = int(np.clip(JUDGED // size, 1, MOST_FOLDS))
-    span = round(share * ALL)
+    span = round(share * engine.cells.span)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
 

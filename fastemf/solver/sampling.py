@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.kernels.hashing import hash_of_cell
 from fastemf.observations.source import Source
 from fastemf.solver.blocks import ALL, Part
 
-__all__ = ["CellSample", "Marks", "marks_of"]
+__all__ = ["FOLDS", "CellSample", "Marks", "fold_part", "hashes", "marks_of"]
+
+FOLDS = 5
 
 Marks = tuple[NDArray[np.int64], NDArray[np.int64]]
 
@@ -49,6 +52,18 @@ def marks_of(observations: Source, rng: np.random.Generator) -> Marks:
     ours, theirs = _common(observations)
     cols[theirs] = rows[ours]
     return rows, cols
+
+
+def hashes(own: NDArray[np.int64], marks: Any) -> NDArray[np.int64]:
+    """Compute the hashes of cells by the marks of their rows and columns, as kernels do."""
+    rule = getattr(hash_of_cell, "py_func", hash_of_cell)  # whole numbers, so arrays as well
+    return np.asarray(rule(own, marks))
+
+
+def fold_part(fold: int) -> Part:
+    """Return the cells of a fold, of which a cell's hash says in which it is."""
+    first, last = (-(-number * ALL // FOLDS) for number in (fold, fold + 1))
+    return Part(first, last - first)
 
 
 def _common(observations: Source) -> tuple[Any, Any]:

@@ -3,106 +3,116 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastemf.kernels import tally as tallies
+from fastemf.loss import expectile
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.noise import even, mean_of, renewed, weighting_of
+from fastemf.solver.judged import judged_cells
+from fastemf.solver.noise import even, mean_of, noise_family, renewed, weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry, noise_ridge
 from fastemf.solver.sampling import Marks
+from fastemf.solver.search import Candidate, Search, Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors, top_svd
-from fastemf.solver.trial import NEWTON_STEPS, Fitted, Trial, shift_of, step_of, swept
-from fastemf.solver.tuning import Baseline, Tuning, TuningStep
+from fastemf.solver.table_fit import fitted_tables
+from fastemf.solver.tables import Table
+from fastemf.solver.trial import Fitted, Trial, shift_of, step_of, swept
+from fastemf.solver.tuning import Baseline, Tuning
 from fastemf.solver.weighting import Pair
+from fastemf.support.array_file import DamagedFileError
 
-__all__ = ["FIRST", "INTERCEPT_SWEEPS", "INTERCEPT_TOL", "Tuned", "Tuner", "noise_norm"]
+__all__ = ["FIRST", "INTERCEPT_SWEEPS", "INTERCEPT_TOL", "Tuner", "noise_norm"]
 
 MULTIPLES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of λ₀ = asymmetry, one observation's worth
 NEAR_BEST = 1.01  # of the leave-one-out loss: the weakest λ₀ within it is taken
 CONSTANT = 1e12  # of one observation's worth: intercepts are then zero to rounding
 FIRST, RATIO, MOST_STEPS = 1.2, 0.7, 24  # λ of the path: FIRST · RATIOⁿ · the noise's norm
-SWEEPS = 4  # of a step
+SWEEPS = 4  # of a step; half as many where there is so much that one trial is enough
 INTERCEPT_SWEEPS, INTERCEPT_TOL = 10, 1e-4
 STEP_TOL = 1e-6
 DEAD = 1e-6  # of the largest factor's norm
 SEED = 0.5  # of the size that a new factor would have if it were alone
 DOUBT = 0.5  # standard errors by which a stronger ridge may be worse
 SIMPLER = 1.005  # of the best loss, which a simpler candidate may have
+NOISE_ROUNDS = 3  # of scales that start anew
 NARROW = 2  # steps either side of the ridge of an earlier fit
 MOVING = 10  # sweeps in which the noise-following ridge leaves the ridge of the path
-
-
-class Tuned(NamedTuple):
-    """What to fit to all cells, and where to start."""
-
-    family: str
-    ridge: Ridge
-    variances: Pair
-    factors: Factors
-    shift: float  # that of the first trial
-    correction: float  # of the shift that leave-one-out residuals give
-    intercept_ridge: float  # λ₀, also where the fit has no use for intercepts
-    marks: Marks  # which say what cells were set aside
-    tuning: Tuning
-
-
-@dataclass(eq=False)
-class _Candidate:
-    """A candidate in all trials."""
-
-    family: str
-    reg: float
-    fits: list[Fitted]
-    losses: NDArray[np.float64] = field(init=False)  # by row, in units whose squares are harmless
-    step: TuningStep = field(init=False)
-
-    def rivals(self, best: _Candidate) -> bool:
-        """Tell whether it is worse than the best by less than the doubt about the difference."""
-        worse = self.losses - best.losses
-        return bool(worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))))
+FOLLOWING = 60  # sweeps of a trial at it: enough to tell whether it is the better one
 
 
 class Tuner:
-    """The search, and what all its steps have in common."""
+    """The search, and what all its steps have in common.
+
+    Parameters
+    ----------
+    engine
+        That of all cells.
+    trials
+        Cells to fit and cells to judge by, once or several times over.
+    settings
+        Those of the fit.
+    seed
+        Of the random numbers, of which each candidate has its own.
+    few
+        Makes that of as many cells as tell the ridge of the intercepts.
+    earlier
+        What a search like this one had found when it was interrupted.
+    keep
+        Is shown the search after every candidate.
+    """
 
     def __init__(
         self,
         engine: CompletionEngine,
         trials: list[Trial],
         settings: Settings,
-        rng: np.random.Generator,
+        seed: int,
+        few: Callable[[], CompletionEngine],
+        earlier: Search | None = None,
+        keep: Callable[[Search], None] = lambda search: None,
     ) -> None:
         self.engine = engine
         self.trials = trials
         self.settings = settings
-        self.rng = rng
+        self.seed = seed
         self.intercepts = settings.intercepts
-        self.tried: list[_Candidate] = []
-        self.noise: dict[str, float] = {}  # the norm at which each family's path began
-        self.intercept_ridge = self._intercept_ridge() if self.intercepts else 0.0
+        self._keep = keep
+        self._known: list[Candidate] = []
+        if earlier is not None:
+            self._known = earlier.tried
+            self._found = Search(earlier.intercept_ridge, dict(earlier.noise))
+        else:
+            self._found = Search(self._intercept_ridge(few()) if self.intercepts else 0.0)
+            keep(self._found)
+        self.intercept_ridge = self._found.intercept_ridge
+        self.tried, self.noise = self._found.tried, self._found.noise
+
+    def rng(self) -> np.random.Generator:
+        """Make the random numbers of the next candidate, whoever has tried those before it."""
+        return np.random.default_rng([self.seed, len(self.tried)])
 
     # --- intercepts ------------------------------------------------------------------------
 
-    def _intercept_ridge(self) -> float:
+    def _intercept_ridge(self, engine: CompletionEngine) -> float:
         """Find λ₀ by the leave-one-out loss of fits without factors."""
         losses: list[float] = []
-        factors = self.engine.no_factors()
+        factors = engine.no_factors()
         for multiple in MULTIPLES:
-            ridge = Ridge(0.0, multiple * asymmetry(self.engine.omega))
-            fit = self._fitted(self.engine, factors, ridge, even(self.engine.masses))
+            ridge = Ridge(0.0, multiple * asymmetry(engine.omega))
+            fit = self._fitted(engine, factors, ridge, even(engine.masses))
             factors = fit.factors
-            sums = self.engine.tally(0, *factors, fit.leverages, fit.shift).sum(axis=0)
+            sums = engine.tally(0, *factors, fit.leverages, fit.shift).sum(axis=0)
             losses.append(float(sums[tallies.LOSS]))
             if len(losses) > 2 and losses[-1] > losses[-2] > losses[-3]:
                 break
         near = next(i for i, loss in enumerate(losses) if loss <= NEAR_BEST * min(losses))
-        return MULTIPLES[near] * asymmetry(self.engine.omega)
+        return MULTIPLES[near] * asymmetry(engine.omega)
 
     def _fitted(
         self, engine: CompletionEngine, factors: Factors, ridge: Ridge, variances: Pair
@@ -131,8 +141,36 @@ class Tuner:
 
     # --- candidates ------------------------------------------------------------------------
 
-    def _judge(self, family: str, reg: float, fits: list[Fitted]) -> TuningStep:
-        candidate = _Candidate(family, reg, fits)
+    def _try(
+        self, family: str, reg: float | None, fitted: Callable[[], list[Fitted]]
+    ) -> Candidate:  # fmt: skip
+        """Fit a candidate in every trial and judge it, unless that has been done.
+
+        Without `reg` it is the mean of the ridges that the fits end at.
+        """
+        place = len(self.tried)
+        if place < len(self._known):
+            candidate = self._known[place]
+            if candidate.family != family or reg not in (None, candidate.step.reg):
+                raise DamagedFileError("damaged, its candidates must be those of this fit")
+            self.tried.append(candidate)
+            return candidate
+        fits = fitted()
+        reg = float(np.mean([fit.ridge.factors for fit in fits])) if reg is None else reg
+        candidate = self._judged(family, reg, fits)
+        self.tried.append(candidate)
+        # The fits of what can no longer be chosen are not worth their memory.
+        for other in self.tried:
+            of_family = [one for one in self.tried if one.family == other.family]
+            best = min(of_family, key=lambda one: one.step.loss)
+            may_go = other.fits and other.step.rank > 0 and other is not candidate
+            if may_go and not _rivals(other, best):
+                other.fits = []
+        self._keep(self._found)
+        return candidate
+
+    def _judged(self, family: str, reg: float, fits: list[Fitted]) -> Candidate:
+        """Judge fits by the cells set aside."""
         sums = np.sum(
             [
                 trial.judged(fit.factors, fit.shift)
@@ -141,35 +179,23 @@ class Tuner:
             axis=0,
         )
         rank = max(fit.rank for fit in fits)
-        candidate.losses = sums[:, tallies.LOSS] / self.engine.unit**2
-        candidate.step = step_of(family, reg, rank, sums.sum(axis=0), self.trials[0].judge.unit)
-        self.tried.append(candidate)
-        # The fits of what can no longer be chosen are not worth their memory.
-        for other in self.tried:
-            of_family = [one for one in self.tried if one.family == other.family]
-            best = min(of_family, key=lambda one: one.step.loss)
-            if other.step.rank > 0 and other is not candidate and not other.rivals(best):
-                other.fits = []
-        return candidate.step
+        step = step_of(family, reg, rank, sums.sum(axis=0), self.trials[0].judge.unit)
+        return Candidate(step, sums[:, tallies.LOSS] / self.engine.unit**2, fits)
 
     def try_simple(self) -> None:
         """Try a constant, where there are intercepts, and intercepts alone."""
-        ridge = Ridge(0.0, self.intercept_ridge)
         if self.intercepts:
-            fits = []
-            for trial in self.trials:
-                engine, factors = trial.fitted, trial.fitted.no_factors()
-                shift = shift_of(engine, factors, None)
-                alike = even(engine.masses)
-                fits.append(Fitted(engine, factors, ridge, alike, alike, shift))
-            self._judge("constant", math.inf, fits)
-        fits = [
-            self._fitted(
-                trial.fitted, trial.fitted.no_factors(), ridge, even(trial.fitted.masses)
-            )
-            for trial in self.trials
-        ]  # fmt: skip
-        self._judge("even", math.inf, fits)
+            self._try("constant", math.inf, lambda: [self._constant(t.fitted) for t in self.trials])
+        self._try("even", math.inf, lambda: [self._even(trial.fitted) for trial in self.trials])
+
+    def _constant(self, engine: CompletionEngine) -> Fitted:
+        factors, alike = engine.no_factors(), even(engine.masses)
+        ridge = Ridge(0.0, self.intercept_ridge)
+        return Fitted(engine, factors, ridge, alike, alike, shift_of(engine, factors, None))
+
+    def _even(self, engine: CompletionEngine) -> Fitted:
+        ridge = Ridge(0.0, self.intercept_ridge)
+        return self._fitted(engine, engine.no_factors(), ridge, even(engine.masses))
 
     def try_family(self, family: str, around: float | None) -> None:
         """Try the path of a family, from its intercepts on.
@@ -178,57 +204,75 @@ class Tuner:
         norm, it begins two steps before that ridge, and ends two steps after it unless the last
         is the best.
         """
-        ridge = Ridge(0.0, self.intercept_ridge)
-        simple = next(candidate for candidate in self.tried if candidate.family == "even")
-        losses = [simple.step.loss]
-        fits = [self._rescaled(fit, family, rounds=3) for fit in simple.fits]
+        last = next(candidate for candidate in self.tried if candidate.family == "even")
+        losses, rounds = [last.step.loss], NOISE_ROUNDS
         if family == "weighted" and self.intercepts:
-            fits = [self._fitted(fit.engine, fit.factors, ridge, fit.variances) for fit in fits]
-            losses = [self._judge(family, math.inf, fits).loss]
-            fits = [self._rescaled(fit, family) for fit in fits]
+            last = self._try(family, math.inf, partial(self._reweighted, last, family))
+            losses, rounds = [last.step.loss], 1
         if self.settings.k == 0:
             return
-        noise = self.noise[family] = noise_norm(fits[0].engine, fits[0].factors, self.rng)
+        begin: Callable[[], list[Fitted]]
+        begin = cache(partial(self._all_rescaled, last, family, rounds))
+        if family not in self.noise:
+            fit = begin()[0]
+            self.noise[family] = noise_norm(fit.engine, fit.factors, self.rng())
+        noise = self.noise[family]
         if not noise > 0:  # nothing is left for factors
             return
-        first, last = FIRST, 0.0
+        first, least = FIRST, 0.0
         if around is not None:
-            first, last = min(FIRST, around / RATIO**NARROW), 1.01 * around * RATIO**NARROW
+            first, least = min(FIRST, around / RATIO**NARROW), 1.01 * around * RATIO**NARROW
         for step in range(MOST_STEPS):
             reg = first * RATIO**step * noise
-            fits = [self._stepped(fit, reg) for fit in fits]
-            losses.append(self._judge(family, reg, fits).loss)
+            last = self._try(family, reg, partial(self._all_stepped, begin, reg))
+            losses.append(last.step.loss)
             since = len(losses) - 1 - int(np.argmin(losses))
             if since >= 3 or (since == 2 and losses[-1] > 1.01 * min(losses)):
                 break
-            if since > 0 and reg <= last * noise:
+            if since > 0 and reg <= least * noise:
                 break
-            fits = [self._rescaled(fit, family) for fit in fits]
+            begin = partial(self._all_rescaled, last, family)
 
-    def _rescaled(self, fit: Fitted, family: str, rounds: int = 1) -> Fitted:
+    def _reweighted(self, simple: Candidate, family: str) -> list[Fitted]:
+        """Fit intercepts alone by the noise scales that they leave."""
+        ridge = Ridge(0.0, self.intercept_ridge)
+        return [
+            self._fitted(fit.engine, fit.factors, ridge, fit.variances)
+            for fit in self._all_rescaled(simple, family, rounds=3)
+        ]
+
+    def _all_rescaled(self, last: Candidate, family: str, rounds: int = 1) -> list[Fitted]:
+        return [self._rescaled(fit, family, rounds) for fit in last.fits]
+
+    def _all_stepped(self, begin: Callable[[], list[Fitted]], reg: float) -> list[Fitted]:
+        rng = self.rng()
+        return [self._stepped(fit, reg, rng) for fit in begin()]
+
+    def _rescaled(self, fit: Fitted, family: str, rounds: int) -> Fitted:
         """Update the noise scales by the residuals of a fit, and weigh by them."""
         variances = renewed(fit.engine, fit.factors, fit.leverages, fit.variances, rounds)
         weighting = weighting_of(family, fit.engine, variances)
         engine = fit.engine.view(weighting=weighting)
         return Fitted(engine, fit.factors, fit.ridge, fit.leverages, variances, fit.shift)
 
-    def _stepped(self, fit: Fitted, reg: float) -> Fitted:
+    def _stepped(self, fit: Fitted, reg: float, rng: np.random.Generator) -> Fitted:
         """Go on from a fit at the next ridge."""
         ridge = Ridge(reg, self.intercept_ridge)
-        factors = self._joined(fit, reg)
-        factors, _ = swept(fit.engine, factors, ridge, self.settings, SWEEPS, STEP_TOL)
+        factors = self._joined(fit, reg, rng)
+        sweeps = SWEEPS if len(self.trials) > 1 else max(1, SWEEPS // 2)
+        factors, _ = swept(fit.engine, factors, ridge, self.settings, sweeps, STEP_TOL)
         factors = _alive(fit.engine, factors)
         # The shift moves little from step to step: one Newton step follows it.
         return self._measured(fit.engine, factors, ridge, fit.variances, fit.shift, rounds=1)
 
-    def _joined(self, fit: Fitted, reg: float) -> Factors:
+    def _joined(self, fit: Fitted, reg: float, rng: np.random.Generator) -> Factors:
         """Add the factors that the ridge allows: singular pairs of the slopes above it."""
         engine, wanted = fit.engine, self.settings.k - fit.rank
         if wanted <= 0:
             return fit.factors
         matrix = engine.slopes(*fit.factors, _scales(engine), signed=False)
         dtype = engine.observations.dtype
-        U, d, V = top_svd(*matrix, engine.observations.shape, wanted, self.rng, dtype)
+        U, d, V = top_svd(*matrix, engine.observations.shape, wanted, rng, dtype)
         new = d > reg
         if not new.any():
             return fit.factors
@@ -249,16 +293,19 @@ class Tuner:
     def try_noise(self, family: str = "noise") -> None:
         """Try the noise-following ridge, from the best of the path."""
         best = self.tried[int(np.argmin([candidate.step.loss for candidate in self.tried]))]
-        fits = []
+        self._try(family, None, partial(self._followed, best))
+
+    def _followed(self, best: Candidate) -> list[Fitted]:
+        fits, rng = [], self.rng()
         for trial, fit in zip(self.trials, best.fits, strict=True):
             engine = trial.fitted
             schedule = noise_ridge(engine, self.settings.k, self.intercepts, MOVING)
             factors, ridge = swept(
-                engine, self._joined(replace(fit, engine=engine), 0.0), schedule, self.settings,
-                self.settings.max_iter, self.settings.tol,
+                engine, self._joined(replace(fit, engine=engine), 0.0, rng), schedule,
+                self.settings, min(FOLLOWING, self.settings.max_iter), self.settings.tol,
             )  # fmt: skip
             fits.append(self._measured(engine, factors, ridge, even(engine.masses), fit.shift))
-        self._judge(family, float(np.mean([fit.ridge.factors for fit in fits])), fits)
+        return fits
 
     # --- the choice ------------------------------------------------------------------------
 
@@ -276,13 +323,13 @@ class Tuner:
                 return place
         for place, candidate in enumerate(self.tried[:lowest]):
             rival = candidate.family == best.family and candidate.step.rank > 0 and candidate.fits
-            if rival and candidate.rivals(best):
+            if rival and _rivals(candidate, best):
                 return place
         return lowest
 
-    def _refitted(self, best: _Candidate) -> Ridge:
+    def _refitted(self, best: Candidate) -> Ridge:
         """Return the ridge for all cells; what a candidate lacks is kept out by a strong one."""
-        reg, intercepts = best.reg, best.fits[0].ridge.intercepts
+        reg, intercepts = best.step.reg, best.fits[0].ridge.intercepts
         if reg == math.inf:
             reg = 2 * FIRST * max(self.noise.values(), default=0.0)
             reg = max(reg, self.engine.spread * asymmetry(self.engine.omega))
@@ -290,39 +337,32 @@ class Tuner:
             intercepts = CONSTANT * asymmetry(self.engine.omega)
         return Ridge(reg, intercepts)
 
-    def correction(self, candidate: _Candidate) -> float:
-        """Find the ω-expectile of what a candidate leaves of the cells set aside, over all folds.
-
-        It is what leave-one-out residuals, which the shift is from, are too optimistic by.
-        """
-        correction = 0.0
-        for _ in range(NEWTON_STEPS if self.intercepts else 0):
-            sums = np.sum(
-                [
-                    trial.judged(fit.factors, fit.shift + correction).sum(axis=0)
-                    for trial, fit in zip(self.trials, candidate.fits, strict=True)
-                ],
-                axis=0,
-            )
-            step = float(sums[tallies.SLOPE] / sums[tallies.CURVATURE])
-            correction += step
-            if abs(step) <= 1e-12 * self.engine.spread:
-                break
-        return correction
-
     def tuned(self, baselines: tuple[Baseline, ...], judged: int, marks: Marks) -> Tuned:
         """Choose, and say what was tried."""
+        if len(self._known) > len(self.tried):
+            raise DamagedFileError("damaged, its candidates must be those of this fit")
         place = self.chosen()
         best = self.tried[place]
         steps = tuple(candidate.step for candidate in self.tried)
         fit = best.fits[0]
+        scales = [self._scales_of(one, best.family) for one in best.fits]
+        loss, level, plain = best.step.loss, best.step.effective_omega, 0.0
+        correction = 0.0
+        tables: tuple[Table, ...] = ()
+        if self.intercepts:
+            simple = next(candidate for candidate in self.tried if candidate.family == "even")
+            cells = judged_cells(self.trials, best.fits, simple.fits, scales, marks)
+            plain = expectile(cells.residuals, self.engine.omega, cells.weights)
+            tables, correction, loss, level = fitted_tables(cells, self.engine.omega)
         return Tuned(
             family=best.family,
             ridge=self._refitted(best),
-            variances=mean_of([fit.variances for fit in best.fits]),
+            variances=mean_of(scales),
             factors=fit.factors,
             shift=fit.shift,
-            correction=self.correction(best),
+            correction=correction,
+            plain_correction=plain,
+            tables=tables,
             intercept_ridge=self.intercept_ridge,
             marks=marks,
             tuning=Tuning(
@@ -332,8 +372,22 @@ class Tuner:
                 judged,
                 len(self.trials),
                 noise=self.noise.get(best.family, 0.0),
+                loss=loss,
+                effective_omega=level,
             ),
         )
+
+    def _scales_of(self, fit: Fitted, family: str) -> Pair:
+        """Return the variances of a fit's rows and columns; tables need them of any family."""
+        if noise_family(family) != "even" or not self.intercepts:
+            return fit.variances
+        return renewed(fit.engine, fit.factors, fit.leverages, fit.variances, NOISE_ROUNDS)
+
+
+def _rivals(one: Candidate, best: Candidate) -> bool:
+    """Tell whether one is worse than the best by less than the doubt about the difference."""
+    worse = one.losses - best.losses
+    return bool(worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))))
 
 
 def noise_norm(engine: CompletionEngine, factors: Factors, rng: np.random.Generator) -> float:

@@ -79,6 +79,12 @@ class Tuning:
         Why nothing was tuned; empty where something was.
     noise : float
         The ridge at which noise alone would make a factor, in the family chosen.
+    loss : float
+        Mean expectile loss of predictions of the cells set aside, by the candidate chosen and
+        the tables of the fit, if it has any: each fifth of the cells by tables of the others.
+        NaN where nothing was tuned.
+    effective_omega : float
+        The level that those predictions have.
     """
 
     steps: tuple[TuningStep, ...] = ()
@@ -88,6 +94,8 @@ class Tuning:
     folds: int = 0
     note: str = ""
     noise: float = 0.0
+    loss: float = math.nan
+    effective_omega: float = math.nan
 
     @property
     def best(self) -> TuningStep | None:
@@ -117,16 +125,16 @@ class Tuning:
         """
         if self.best is None:
             return f"not tuned, the ridge follows the size of the residuals: {self.note}"
-        return f"{self._compared(self.best)}\n{self._in_words(self.best)}"
+        return f"{self._compared()}\n{self._in_words(self.best)}"
 
-    def _compared(self, best: TuningStep) -> str:
+    def _compared(self) -> str:
         constant = self._loss_of("constant")
         if not constant > 0:
             return "a constant predicts all observations set aside"
-        level = best.effective_omega
+        level = self.effective_omega
         return (
-            f"held-out loss {_ratio(best.loss, constant)} of a constant's, "
-            f"{_ratio(best.loss, self._loss_of('row + column'))} of row + column levels"
+            f"held-out loss {_ratio(self.loss, constant)} of a constant's, "
+            f"{_ratio(self.loss, self._loss_of('row + column'))} of row + column levels"
             + ("" if math.isnan(level) else f"; effective level {level:.2f}")
         )
 

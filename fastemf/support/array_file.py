@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DamagedFileError", "parse_header", "read_arrays"]
+__all__ = ["DamagedFileError", "parse_header", "read_arrays", "require"]
 
 # What zipfile raises for bytes that are no archive it can read; ValueError and OverflowError for
 # odd names and places.
@@ -40,6 +40,12 @@ CHUNK = 1 << 20  # bytes read at once
 
 class DamagedFileError(ValueError):
     """A file whose content is not what it claims to be."""
+
+
+def require(right: bool, rule: str) -> None:
+    """Refuse a file that breaks a rule."""
+    if not right:
+        raise DamagedFileError(rule)
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:

@@ -14,6 +14,7 @@ __all__ = [
     "check_clip",
     "check_dtype",
     "check_factor",
+    "check_fitted_level",
     "check_flag",
     "check_indices",
     "check_integer",
@@ -21,12 +22,15 @@ __all__ = [
     "check_levels",
     "check_model_rank",
     "check_number",
+    "check_quantiles",
     "check_rank",
     "check_reg",
     "check_rng",
     "check_shape",
     "check_share",
 ]
+
+SAME_LEVEL = 1e-9  # 0.1 + 0.2 asks for 0.3
 
 
 def check_level(omega: Any, name: str = "omega") -> float:
@@ -62,6 +66,27 @@ def check_levels(omegas: Any) -> tuple[float, ...]:
     if len(set(levels)) < len(levels):
         raise ValueError(f"omegas must be different levels, got {levels}")
     return tuple(levels)
+
+
+def check_quantiles(taus: Any) -> tuple[float, ...]:
+    """Return one or more different shares in (0, 1), sorted from the lowest."""
+    if isinstance(taus, str):
+        raise TypeError(f"taus must be shares in (0, 1), got {_describe(taus)}")
+    given = taus if hasattr(taus, "__iter__") and np.ndim(taus) else (taus,)
+    shares = sorted(check_share(tau, "each of taus") for tau in given)
+    if not shares or len(set(shares)) < len(shares):
+        raise ValueError(f"taus must be one or more different shares, got {shares}")
+    return tuple(shares)
+
+
+def check_fitted_level(level: Any, fitted: tuple[float, ...], name: str) -> int:
+    """Return the place of a level among those fitted."""
+    wanted = check_level(level, name)
+    distances = [abs(omega - wanted) for omega in fitted]
+    if min(distances) > SAME_LEVEL:
+        which = ", ".join(f"{omega:g}" for omega in fitted)
+        raise ValueError(f"{name} must be one of the levels fitted, {which}, got {level!r}")
+    return distances.index(min(distances))
 
 
 def check_integer(value: Any, name: str, *, minimum: int, unless: str = "") -> int:

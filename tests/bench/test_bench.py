@@ -302,7 +302,7 @@ def test_the_smoke_run_covers_every_section(tmp_path, capsys):
     written = json.loads(path.read_text())
     printed = capsys.readouterr().out
     assert {row["section"] for row in written["results"]} == {
-        "sweeps", "quality", "asymmetry", "threads", "growth", "setup", "memory", "cold",
+        "sweeps", "quality", "asymmetry", "threads", "growth", "setup", "memory", "tuned", "cold",
     }  # fmt: skip
     ours = [row for row in written["results"] if row["competitor"].startswith("fastemf")]
     assert len(ours) > 10

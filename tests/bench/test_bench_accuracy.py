@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from bench.accuracy import FAMILIES, METHODS, SETS, Cells, Training, least_squares, score
+from bench.accuracy import FAMILIES, METHODS, SETS, Cells, Training, least_squares, quantiles, score
 from bench.accuracy.__main__ import main
 from bench.accuracy.report import bars, markdown, promises
 from fastemf.loss import expectile
@@ -60,6 +60,37 @@ def test_what_cmfrec_has_not_seen_is_the_mean():
     cells = FAMILIES["additive"](0, (40, 30)).train.cells
     predict = least_squares._fit(Training(cells, (41, 31)), 2, (3.0, 10.0), 0)
     assert predict(np.array([40]), np.array([30]))[0] == pytest.approx(cells.values.mean(), 1e-5)
+
+
+@pytest.mark.compiled
+def test_quantiles_smoke(tmp_path, capsys):
+    out = tmp_path / "quantiles.json"
+    options = ["--quantiles", "--smoke", "--seeds", "0", "--k", "1", "--out", str(out)]
+    assert main([*options, "--sets", "additive,mirrored", "--markdown"]) == 0
+    printed = capsys.readouterr().out
+    assert "worse than a simple baseline: " in printed
+    assert "| mirrored |" in printed
+    runs = json.loads(out.read_text())["results"]
+    assert len(runs) == 2 * 3 * 4  # sets, quantiles, methods
+    assert all(run["error"] is None for run in runs)
+    assert all(0 < run["loss"] < 2 and 0.3 < run["coverage"] <= 1 for run in runs)
+
+
+def test_bars_of_quantiles():
+    ours = {"set": "wsdream5", "method": "quantiles", "seed": 0, "k": 10, "error": None}
+    ours |= {"lowest": 0.9, "highest": 0.99, "tuned_fits": 12.0, "seconds": 1.0, "predictions": 9.0}
+    runs = [
+        {**ours, "tau": 0.5, "loss": 0.51, "coverage": 0.5},
+        {**ours, "tau": 0.95, "loss": 0.4, "coverage": 0.97},
+        {**ours, "tau": 0.95, "loss": 0.3, "coverage": 0.97, "method": "column"},
+    ]
+    lines = quantiles.bars(runs)
+    assert lines[0].endswith("now 0.5100  met")
+    assert lines[1].endswith("now 0.4000  MISSED")
+    assert "worse than a simple baseline: 1 of 2 runs" in lines
+    assert "coverage further off than it may be: 1 of 2 runs" in lines
+    assert "coverage of a decile outside .92 to .985 at p95: 1 of 2 runs" in lines
+    assert lines[-1] == "cost on wsdream5: 12.0 tuned fits  met"
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -23,10 +23,14 @@ from fastemf.cluster.workers import Cluster, WorkersLostError
 from fastemf.inputs import entries
 from fastemf.observations import memory as observations
 from fastemf.observations.memory import observe
+from fastemf.solver import gathering
+from fastemf.solver import path as tuned_path
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.level_sums import FOLDS, LeftOver
+from fastemf.solver.judged import judged_cells
 from fastemf.solver.opening import open_source
 from fastemf.solver.records import Ridge
+from fastemf.solver.sampling import CellSample, marks_of
+from fastemf.solver.trial import Fitted, Trial
 
 distributed = pytest.importorskip("distributed")
 
@@ -102,9 +106,23 @@ def assert_same_bits(fit, reference):
     )  # NaN is not equal to itself
     for name in ("reg", "intercept_reg", "mu", "shift", "scale", "family", "tuning", "converged"):
         assert getattr(fit, name) == getattr(reference, name)
+    for name in ("constant", "column", "both", "median", "ridge", "rows", "cols"):
+        ours, theirs = (getattr(one.training, name) for one in (fit, reference))
+        np.testing.assert_array_equal(ours, theirs, strict=True)
 
 
 # --- the same bits --------------------------------------------------------------------------
+
+
+def test_quantiles_are_those_of_memory(client, tmp_path):
+    entries = triplets()
+    path = build(tmp_path, entries, shape=(60, 40))
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # gaps
+        memory = fastemf.complete_quantiles(entries, (0.5, 0.9), 2, shape=(60, 40))
+        there = fastemf.complete_quantiles(path, (0.5, 0.9), 2, client=client)
+    every = np.arange(60)
+    np.testing.assert_array_equal(there.predict_block(every), memory.predict_block(every))
+    assert there.promises == memory.promises
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -116,8 +134,73 @@ def test_a_store_gives_the_bits_of_memory(name, client, tmp_path):
     assert_same_bits(quietly(path, client=client, **settings), reference)
 
 
-@pytest.mark.slow  # a tuned fit asks the workers thousands of times
-def test_a_tuned_fit_has_the_bits_of_memory(client, tmp_path):
+def stepped(m=60, n=40, size=1500):
+    """Values that jump where levels of row and column do: a table fits what factors leave."""
+    rng = np.random.default_rng(0)
+    rows, cols = rng.integers(0, m - 1, size), rng.integers(0, n - 1, size)
+    above = rng.random(m)[rows] + rng.random(n)[cols] > 1.2
+    return rows, cols, 3.0 * above + 0.1 * rng.gamma(1.0, size=size)
+
+
+@pytest.fixture
+def rounds(monkeypatch):
+    """Count how often the workers are asked."""
+    asked = []
+    run = Cluster.run
+
+    def counting(self, *args):
+        asked.append(args[0])
+        return run(self, *args)
+
+    monkeypatch.setattr(Cluster, "run", counting)
+    return asked
+
+
+def assert_same_tuned(fit, reference):
+    assert_same_bits(fit, reference)
+    for one, other in zip(fit.axes, reference.axes, strict=True):
+        assert (one.noise is None) == (other.noise is None)
+        if one.noise is not None:
+            assert one.noise.level == other.noise.level
+            np.testing.assert_array_equal(one.noise.variances, other.noise.variances)
+        assert (one.levels is None) == (other.levels is None)
+        if one.levels is not None:
+            np.testing.assert_array_equal(one.levels.values, other.levels.values)
+            for mine, theirs in zip(fit.tables, reference.tables, strict=True):
+                np.testing.assert_array_equal(mine.values, theirs.values)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_small_tuned_fit_has_the_bits_of_memory(weighted, client, rounds, tmp_path):
+    data = stepped()
+    weights = np.arange(1, 1501) / 500 if weighted else None
+    settings = {"omega": 0.5, "k": 1, "reg": "auto", "intercepts": True}
+    reference = quietly(data, shape=(60, 40), weights=weights, **settings)
+    assert reference.rows.levels is not None
+    path = build(tmp_path, data, shape=(60, 40), weights=weights)
+    assert_same_tuned(quietly(path, **settings), reference)
+    assert_same_tuned(quietly(path, client=client, **settings), reference)
+    # Sums over all values, the blocks once, and the sweeps of the last fit.
+    assert len(rounds) < 40 + 2 * reference.n_iter
+
+
+@pytest.mark.compiled
+def test_a_tuned_fit_of_a_sample_has_the_bits_of_memory(client, rounds, monkeypatch, tmp_path):
+    monkeypatch.setattr(gathering, "AT_HAND", 0)
+    monkeypatch.setattr(tuned_path, "SAMPLED", 700)
+    monkeypatch.setattr(tuned_path, "FEW", 500)
+    data = stepped()
+    settings = {"omega": 0.5, "k": 1, "reg": "auto", "max_iter": 3}
+    reference = quietly(data, shape=(60, 40), **settings)
+    path = build(tmp_path, data, shape=(60, 40))
+    assert_same_tuned(quietly(path, client=client, **settings), reference)
+    assert len(rounds) < 100
+
+
+@pytest.mark.slow  # more than come to hand stay with the workers, who are asked thousands of times
+def test_a_tuned_fit_has_the_bits_of_memory(client, monkeypatch, tmp_path):
+    monkeypatch.setattr(gathering, "AT_HAND", 0)
     data = triplets(size=420)
     settings = {"omega": 0.5, "k": 1, "reg": "auto", "max_iter": 3}
     reference = quietly(data, shape=(60, 40), **settings)
@@ -127,28 +210,33 @@ def test_a_tuned_fit_has_the_bits_of_memory(client, tmp_path):
     assert len(reference.unseen_rows) == 1
 
 
-def test_sums_over_bins_of_levels(client, tmp_path):
-    """All that a table needs beside half-sweeps and tallies, which every tuned fit has."""
+def test_cells_set_aside(client, tmp_path):
+    """All that tables need beside half-sweeps and tallies, which every tuned fit has."""
     data = triplets()
     path = build(tmp_path, data, shape=(60, 40))
-    rng = np.random.default_rng(0)
-    factors = rng.random((60, 3)), rng.random((40, 3))
-    marks = tuple(rng.integers(0, 2**32, size, dtype=np.int64) for size in (60, 40))
-    bins = tuple(rng.integers(0, 4, (size, FOLDS)).astype(np.uint8) for size in (60, 40))
-    places = tuple(rng.uniform(0, 3, (size, FOLDS)) for size in (60, 40))
-    values = rng.uniform(-0.5, 0.5, (FOLDS, 4, 4))
 
-    def sums(source):
+    def picked(source):
         engine = CompletionEngine(source, 0.2, mu=0.3, n_threads=1)
-        leverages = engine.leverages(*factors, Ridge(0.1, 0.1))
-        left = LeftOver(engine, factors, leverages, 0.1, marks)
-        return left.by_bin(bins, values[0]), left.losses(places, values)
+        marks = marks_of(engine.observations, np.random.default_rng(1))
+        sample = CellSample.share(marks, 0.4)
+        trial = Trial(engine.view(sample.rest()), engine.view(sample))
+        fit = trial_fit(trial, np.random.default_rng(0))
+        scales = [tuple(np.arange(1.0, size + 1) for size in (60, 40))]
+        return judged_cells([trial], [fit], [fit], scales, marks)
 
-    expected = sums(observe(data, shape=(60, 40)))
+    expected = picked(observe(data, shape=(60, 40)))
+    assert expected.values.size > 100
     with open_source(path, None, None, (None, None, None), client, 1) as source:
-        found = sums(source)
+        found = picked(source)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
+
+
+def trial_fit(trial, rng):
+    """Any factors, as a fit of a trial."""
+    factors = rng.random((60, 3)), rng.random((40, 3))
+    nothing = tuple(np.zeros(len(factor)) for factor in factors)
+    return Fitted(trial.fitted, factors, Ridge(0.1, 0.1), nothing, nothing, 0.5)
 
 
 def test_weights_and_float32(client, tmp_path):

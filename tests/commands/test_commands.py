@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import gzip
 import io
 import json
 import os
@@ -34,6 +35,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 ALL_NAMED = ["--rows", "client", "--cols", "service", "--values", "ms"]
+RANK = ["rank", "--order", "smallest"]
 SMALL = ["-k", "2", "--max-iter", "6"]
 FITTED = {"k": 2, "max_iter": 6, "intercepts": True}
 
@@ -184,7 +186,7 @@ def test_a_fit_of_a_matrix_is_that_of_python(extension, quiet):
     Path("pairs.csv").write_text("a,b\n3,1\n29,7\n")
     found = parsed(quiet("predict", "model.npz", "pairs.csv"))
     assert list(map(float, found["prediction"])) == fit.predict([3, 29], [1, 7]).tolist()
-    ranked = parsed(quiet("rank", "model.npz", "3", "-n", "2", "--seen", path))
+    ranked = parsed(quiet(*RANK, "model.npz", "3", "-n", "2", "--seen", path))
     expected = fit.rank([3], 2, order="smallest", seen=path)
     assert list(map(int, ranked["col"])) == expected.cols[0].tolist()
     assert ranked["row"] == ["3", "3"]
@@ -208,9 +210,9 @@ def test_standard_input_is_a_table(log, quiet, monkeypatch):
     standard_input(log)
     assert quiet("predict", "model.npz", "-") == quiet("predict", "model.npz", log)
     standard_input(log)
-    seen = quiet("rank", "model.npz", "eu-3", "--seen", "-")
-    assert seen == quiet("rank", "model.npz", "eu-3", "--seen", log)
-    assert seen != quiet("rank", "model.npz", "eu-3")
+    seen = quiet(*RANK, "model.npz", "eu-3", "--seen", "-")
+    assert seen == quiet(*RANK, "model.npz", "eu-3", "--seen", log)
+    assert seen != quiet(*RANK, "model.npz", "eu-3")
 
 
 def test_intercepts_are_on_unless_told(log, quiet):
@@ -272,6 +274,7 @@ def test_coverage_in_place_of_a_level(quiet):
     text = quiet("fit", log, *SMALL, "--coverage", "0.5", "--force", "-o", "model.npz")
     assert f"{found.coverage:.3f} ± {found.standard_error:.3f} of held-out values below" in text
     assert "added to mu" not in text
+    assert text.splitlines()[-1] == quiet("info", "model.npz").splitlines()[-1]
     assert "with 7 added to mu" in render(facts | {"shift": 7.0})
 
 
@@ -354,7 +357,7 @@ def test_a_column_of_the_users_keeps_its_name(quiet):
     found = parsed(quiet("predict", "model.npz", "log.csv"))
     assert list(found) == ["prediction", "place", "prediction_"]
     assert found["prediction"] == LOG["client"].tolist()
-    found = parsed(quiet("rank", "model.npz", "eu-1", "-n", "1"))
+    found = parsed(quiet(*RANK, "model.npz", "eu-1", "-n", "1"))
     assert list(found) == ["prediction", "place_", "place", "prediction_"]
     assert found["place_"] == ["1"]
 
@@ -367,7 +370,28 @@ def test_unknown_labels(model, quiet, refused):
     assert [text == "nan" for text in found] == [False, True, True]
     lines = json.loads(quiet("predict", model, "pairs.csv", "--unknown", "nan", "--json"))
     assert [line["prediction"] is None for line in lines] == [False, True, True]
-    assert refused("rank", model, "mars") == "unknown labels: 1 in rows ('mars')"
+    assert refused(*RANK, model, "mars") == "unknown labels: 1 in rows ('mars')"
+
+
+@pytest.mark.parametrize("kind", ["model", "levels_model"])
+def test_newcomers_are_predicted_and_ranked_as_by_python(kind, quiet, request):
+    path = request.getfixturevalue(kind)
+    Path("pairs.csv").write_text("client,service\neu-1,srv1\nmars,srv1\neu-1,srv99\nmars,srv99\n")
+    rows, cols = ["eu-1", "mars", "eu-1", "mars"], ["srv1", "srv1", "srv99", "srv99"]
+    found = fastemf.load(path)
+    expected = found.predict(rows, cols, unknown="model").reshape(4, -1)
+    columns = list(parsed(quiet("predict", path, "pairs.csv", "--unknown", "model")).values())[2:]
+    assert [list(map(float, column)) for column in columns] == expected.T.tolist()
+    assert np.isfinite(expected).all()
+    level = {"level": 0.9} if kind == "levels_model" else {}
+    told = ["--level", "0.9"] if level else []
+    best = found.rank(["mars", "eu-1"], 3, order="largest", unknown="model", **level)
+    told += ["-n", "3", "--order", "largest", "--unknown"]
+    listed = parsed(quiet("rank", path, "mars", "eu-1", *told, "model"))
+    assert listed["client"] == ["mars"] * 3 + ["eu-1"] * 3
+    assert listed["service"] == best.cols.ravel().tolist()
+    assert list(map(float, listed["prediction"])) == best.values.ravel().tolist()
+    assert set(parsed(quiet("rank", path, "mars", "eu-1", *told, "nan"))["client"]) == {"eu-1"}
 
 
 # --- labels --------------------------------------------------------------------------------
@@ -390,6 +414,15 @@ def asked(clients):
     return "pairs.csv"
 
 
+def test_a_newcomer_among_integers_keeps_its_name(quiet):
+    fit = fitted_with([7, -12, 30], quiet)
+    found = parsed(quiet(*RANK, "model.npz", "8", "x", "7", "-n", "1", "--unknown", "model"))
+    assert found["client"] == ["8", "x", "7"]
+    best = fit.rank([8, 9, 7], 1, order="smallest", unknown="model")
+    assert list(map(int, found["service"])) == best.cols[:, 0].tolist()
+    assert list(map(float, found["prediction"])) == best.values[:, 0].tolist()
+
+
 def test_integer_labels(quiet, refused):
     fit = fitted_with([7, -12, 30], quiet)
     assert fit.row_labels.kind == "int64"
@@ -402,8 +435,8 @@ def test_integer_labels(quiet, refused):
     assert found == [repr(float(fit.predict(30, 5))), *["nan"] * 4]
     message = refused("predict", "model.npz", pairs)
     assert message == f"unknown labels: 4 in rows ('x', '007', '99', '{2**70}')"
-    assert parsed(quiet("rank", "model.npz", "-12", "-n", "1"))["client"] == ["-12"]
-    assert refused("rank", "model.npz", "007") == "unknown labels: 1 in row ('007')"
+    assert parsed(quiet(*RANK, "model.npz", "-12", "-n", "1"))["client"] == ["-12"]
+    assert refused(*RANK, "model.npz", "007") == "unknown labels: 1 in row ('007')"
 
 
 def test_unsigned_labels(quiet):
@@ -412,7 +445,7 @@ def test_unsigned_labels(quiet):
     assert fit.row_labels.kind == "uint64"
     found = parsed(quiet("predict", "model.npz", asked([large, 1])))["prediction"]
     assert list(map(float, found)) == [float(fit.predict(c, 5)) for c in (large, 1)]
-    assert parsed(quiet("rank", "model.npz", large, "-n", "1"))["client"] == [str(large)]
+    assert parsed(quiet(*RANK, "model.npz", large, "-n", "1"))["client"] == [str(large)]
 
 
 def test_strings_that_look_like_integers(quiet):
@@ -422,7 +455,7 @@ def test_strings_that_look_like_integers(quiet):
         found = parsed(quiet("predict", "model.npz", asked(clients)))
         assert found["client"] == clients
         assert list(map(float, found["prediction"])) == fit.predict(clients, 5).tolist()
-    assert parsed(quiet("rank", "model.npz", "007", "12", "-n", "1"))["client"] == ["007", "12"]
+    assert parsed(quiet(*RANK, "model.npz", "007", "12", "-n", "1"))["client"] == ["007", "12"]
 
 
 DAYS = [datetime.date(2024, 1, day) for day in (1, 2, 3)]
@@ -440,7 +473,7 @@ def test_dates(kind, quiet, refused):
     # What is written is read again.
     found = parsed(quiet("predict", "model.npz", asked(from_file["client"][1:3])))
     assert list(map(float, found["prediction"])) == expected
-    ranked = json.loads(quiet("rank", "model.npz", "2024-01-02", "-n", "1", "--json"))
+    ranked = json.loads(quiet(*RANK, "model.npz", "2024-01-02", "-n", "1", "--json"))
     assert ranked[0]["client"].startswith("2024-01-02")
     bad = asked(["2024-01-02", "today", "2024", "2024-01-02T10:00", "2024-13-01"])
     found = parsed(quiet("predict", "model.npz", bad, "--unknown", "nan"))["prediction"]
@@ -473,7 +506,7 @@ def test_text_of_spreadsheets(quiet):
 def test_rankings_are_those_of_python(model, quiet):
     fit = fastemf.load(model)
     best = fit.rank(["eu-3", "eu-7"], 2, order="smallest")
-    found = parsed(quiet("rank", model, "eu-3", "eu-7", "-n", "2"))
+    found = parsed(quiet(*RANK, model, "eu-3", "eu-7", "-n", "2"))
     assert found["client"] == ["eu-3", "eu-3", "eu-7", "eu-7"]
     assert found["place"] == ["1", "2", "1", "2"]
     assert found["service"] == best.cols.ravel().tolist()
@@ -485,10 +518,10 @@ def test_rankings_are_those_of_python(model, quiet):
 
 
 def test_rows_may_follow_options(model, quiet):
-    expected = quiet("rank", model, "eu-3", "eu-7", "-n", "2")
-    assert quiet("rank", model, "-n", "2", "eu-3", "eu-7") == expected
-    assert quiet("rank", model, "eu-3", "-n", "2", "eu-7") == expected
-    assert quiet("rank", "-n", "2", model, "eu-3", "eu-7") == expected
+    expected = quiet(*RANK, model, "eu-3", "eu-7", "-n", "2")
+    assert quiet(*RANK, model, "-n", "2", "eu-3", "eu-7") == expected
+    assert quiet(*RANK, model, "eu-3", "-n", "2", "eu-7") == expected
+    assert quiet(*RANK, "-n", "2", model, "eu-3", "eu-7") == expected
 
 
 def test_ranking_without_what_was_seen(model, quiet):
@@ -500,18 +533,289 @@ def test_ranking_without_what_was_seen(model, quiet):
     renamed = {"a": LOG["service"], "b": LOG["client"], "c": LOG["ms"], "d": LOG["ms"]}
     table_files.write_table("renamed.csv", renamed)
     for seen in (["log.csv"], ["pairs.csv"], ["renamed.csv", "--rows", "b", "--cols", "a"]):
-        found = parsed(quiet("rank", model, "-n", "3", "--seen", *seen))
+        found = parsed(quiet(*RANK, model, "-n", "3", "--seen", *seen))
         assert found["service"] == expected
 
 
 def test_ranking_by_one_of_several_levels(levels_model, quiet, refused):
-    best = fastemf.load(levels_model).level(0.9).rank(["eu-3"], 3, order="smallest")
-    found = parsed(quiet("rank", levels_model, "eu-3", "-n", "3", "--level", "0.9"))
+    best = fastemf.load(levels_model).rank(["eu-3"], 3, order="smallest", level=0.9)
+    found = parsed(quiet(*RANK, levels_model, "eu-3", "-n", "3", "--level", "0.9"))
     assert found["service"] == best.cols[0].tolist()
-    message = refused("rank", levels_model, "eu-3")
+    assert list(map(float, found["prediction"])) == best.values[0].tolist()
+    message = refused(*RANK, levels_model, "eu-3")
     assert message == "levels.npz has several levels (0.1, 0.9): choose one with --level"
-    message = refused("rank", levels_model, "eu-3", "--level", "0.3")
+    message = refused(*RANK, levels_model, "eu-3", "--level", "0.3")
     assert "must be one of the levels fitted, 0.1, 0.9, got 0.3" in message
+
+
+# --- evaluate -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["model", "levels_model"])
+def test_an_evaluation_is_that_of_python(kind, quiet, refused, request):
+    path = request.getfixturevalue(kind)
+    table_files.write_table("held.csv", log_columns(seed=3))
+    expected = fastemf.load(path).evaluate("held.csv")
+    assert quiet("evaluate", path, "held.csv") == f"{expected}\n"
+    facts = json.loads(quiet("evaluate", path, "held.csv", "--json"))
+    assert [list(score.values()) for score in facts["scores"]] == [[*s] for s in expected.scores]
+    assert facts["verdict"] == expected.verdict().splitlines()
+    assert (facts["observations"], facts["left_out"]) == (150, 0)
+    other = dict(zip(("who", "what", "long"), log_columns(seed=3).values(), strict=True))
+    table_files.write_table("renamed.csv", other)
+    assert quiet("evaluate", path, "renamed.csv") == f"{expected}\n"
+    table_files.write_table("wide.csv", other | {"when": np.arange(150)})
+    named = ["--rows", "who", "--cols", "what", "--values", "long"]
+    assert quiet("evaluate", path, "wide.csv", *named) == f"{expected}\n"
+    message = refused("evaluate", path, "wide.csv")
+    assert message == "name the columns of wide.csv with --rows, --cols, --values; there are " + (
+        "who, what, long, when"
+    )
+
+
+def test_an_evaluation_of_newcomers_and_weights(model, quiet, refused):
+    held = log_columns(seed=3)
+    held["client"] = np.where(np.arange(150) < 5, "mars", held["client"])
+    table_files.write_table("held.csv", held | {"n": 1 + np.arange(150) % 2})
+    assert refused("evaluate", model, "held.csv") == (
+        "held.csv: unknown labels: 1 in rows ('mars')"
+    )
+    fit = fastemf.load(model)
+    for unknown in ("nan", "model"):
+        found = quiet("evaluate", model, "held.csv", "--unknown", unknown, "--weights", "n")
+        assert found == f"{fit.evaluate('held.csv', unknown=unknown, weights='n')}\n"
+    assert "(5 of unknown labels left out)" in quiet(
+        "evaluate", model, "held.csv", "--unknown", "nan"
+    )
+
+
+def test_a_matrix_is_evaluated_in_its_order(quiet):
+    rng = np.random.default_rng(0)
+    matrix = sp.coo_array(rng.random((9, 7)) * (rng.random((9, 7)) < 0.8))
+    scipy.io.mmwrite("R.mtx", matrix)
+    quiet("fit", "R.mtx", *SMALL, "-o", "matrix.npz")
+    expected = fastemf.load("matrix.npz").evaluate("R.mtx")
+    assert quiet("evaluate", "matrix.npz", "R.mtx") == f"{expected}\n"
+
+
+# --- texts that are written in another way ---------------------------------------------------
+
+
+def test_separators_and_decimal_points_of_other_places(model, quiet, refused, monkeypatch):
+    text = Path("log.csv").read_text()
+    head, *lines = text.replace('"', "").splitlines()
+    local = [head.replace(",", ";"), *(";".join(x.split(",")).replace(".", ",") for x in lines)]
+    Path("local.csv").write_text("\n".join(local) + "\n")
+    told = ["--sep", ";", "--decimal", ","]
+    message = refused("fit", "local.csv", *ALL_NAMED, *SMALL, "-o", "new.npz")
+    assert "its header looks separated by ';'" in message
+    assert "--sep ';' reads it, with --decimal ," in message
+    quiet("fit", "local.csv", *told, *SMALL, "-o", "new.npz")
+    same_fit("new.npz", fastemf.load(model))
+    Path("local.csv.gz").write_bytes(gzip.compress(Path("local.csv").read_bytes()))
+    quiet("fit", "local.csv.gz", *told, *SMALL, "-o", "new.npz", "--force")
+    same_fit("new.npz", fastemf.load(model))
+    expected = quiet("predict", model, "log.csv")
+    assert quiet("predict", model, "local.csv", *told) == expected
+    assert quiet("evaluate", model, "local.csv", *told) == quiet("evaluate", model, "log.csv")
+    seen = [*RANK, model, "eu-3", "--seen"]
+    assert quiet(*seen, "local.csv", *told) == quiet(*seen, "log.csv")
+    piped = io.TextIOWrapper(io.BytesIO(Path("local.csv").read_bytes()))
+    monkeypatch.setattr(sys, "stdin", piped)
+    assert quiet("predict", model, "-", *told) == expected
+    assert refused("predict", model, "log.csv", "--sep", "::") == (
+        "--sep must be one character, got '::'"
+    )
+    assert "--sep and --decimal are for texts" in refused(
+        "predict", model, "log.parquet", "--sep", ";"
+    )
+    assert refused("predict", model, "none.csv", "--sep", ";") == (
+        "none.csv: No such file or directory"
+    )
+
+
+# --- update ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def day_two():
+    """Lines of two new clients, one of them also of a new service, and of an old client."""
+    columns = {
+        "client": ["us-1", "us-1", "us-2", "us-2", "eu-1", "us-3"],
+        "service": ["srv1", "srv2", "srv1", "srv99", "srv1", "srv99"],
+        "ms": [10.0, 20.0, 30.0, 40.0, 50.0, 60.0],
+    }
+    table_files.write_table("two.csv", columns)
+    return {name: np.array(column, object) for name, column in columns.items()}
+
+
+@pytest.mark.parametrize("kind", ["model", "levels_model"])
+def test_an_update_folds_new_rows_in_as_python_does(kind, day_two, quiet, request):
+    path = request.getfixturevalue(kind)
+    model = fastemf.load(path)
+    out = quiet("update", path, "two.csv", "-o", "new.npz")
+    assert "update    new rows folded in" in out
+    assert "2 new rows, 3 observations" in out
+    assert "left out: 1 of old rows and 2 of new columns" in out
+    lines = pa.table({name: column[:3].tolist() for name, column in day_two.items()})
+    expected = model.extend(lines)
+    found = fastemf.load("new.npz")
+    ids = expected.row_labels.values
+    assert found.row_labels.values.tolist() == ids.tolist()
+    assert ids[-2:].tolist() == ["us-1", "us-2"]
+    np.testing.assert_array_equal(found.predict_block(ids), expected.predict_block(ids))
+    facts = json.loads(quiet("update", path, "two.csv", "-o", "again.npz", "--json"))
+    assert facts["left_out"] == {"of old rows": 1, "of new columns": 2}
+    assert (facts["new_rows"], facts["observations"]) == (2, 3)
+
+
+def test_an_update_with_all_data_is_a_refit_from_the_old_model(model, day_two, quiet):
+    together = {
+        name: np.concatenate([LOG[name].astype(object), column]) for name, column in day_two.items()
+    }
+    together["ms"] = together["ms"].astype(float)
+    table_files.write_table("all.csv", together)
+    out = quiet("update", model, "all.csv", "--all", "-o", "new.npz")
+    assert "update    refit from the old model" in out
+    old = fastemf.load(model)
+    with warnings.catch_warnings(action="ignore"):
+        fit = fastemf.complete("all.csv", old.omega, old.k, **NAMES, intercepts=True, init=old)
+    same_fit("new.npz", fit)
+
+
+def test_all_data_of_several_levels(levels_model, quiet):
+    quiet("update", levels_model, "log.csv", "--all", "-o", "new.npz")
+    old = fastemf.load(levels_model)
+    with warnings.catch_warnings(action="ignore"):
+        levels = fastemf.complete_levels(
+            "log.csv", old.omegas, 2, **NAMES, intercepts=True, init=old.fits[0]
+        )
+    for found, fit in zip(fastemf.load("new.npz").fits, levels.fits, strict=True):
+        np.testing.assert_array_equal(found.to_dense(), fit.to_dense())
+
+
+def test_updates_that_cannot_be(model, quiet, refused):
+    message = refused("update", model, "log.csv", "-o", "new.npz")
+    assert message.startswith("log.csv has no observation of a new row in a column of the model")
+    assert refused("update", model, "log.csv", "-o", model).endswith("--force replaces it")
+    scipy.io.mmwrite("R.mtx", sp.random_array((30, 8), density=0.5))
+    assert "R.mtx is a matrix" in refused("update", model, "R.mtx", "-o", "new.npz")
+    quiet("fit", "R.mtx", *SMALL, "-o", "matrix.npz")
+    assert "told from old ones by labels" in refused(
+        "update", "matrix.npz", "log.csv", "-o", "new.npz"
+    )
+
+
+# --- quantiles ------------------------------------------------------------------------------
+
+TAUS = (0.5, 0.7)
+AT = ["--at", *map(str, TAUS)]
+
+
+def quantiles_by_api(R="log.csv", **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fastemf.complete_quantiles(R, TAUS, **{"k": 2, "max_iter": 6} | options)
+
+
+def same_quantiles(path, expected):
+    found = fastemf.load(path)
+    rows = expected.axes[0].ids()
+    np.testing.assert_array_equal(found.predict_block(rows), expected.predict_block(rows))
+    assert found.promises == expected.promises
+    assert (found.row_labels, found.col_labels) == (expected.row_labels, expected.col_labels)
+
+
+@pytest.fixture(scope="session")
+def made_quantiles(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantiles")
+    table_files.write_table(str(folder / "log.csv"), LOG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        command = ["quantiles", str(folder / "log.csv"), *AT, *SMALL]
+        assert main([*command, "-o", str(folder / "q.npz")]) == 0
+    return folder / "q.npz"
+
+
+@pytest.fixture
+def quantiles_model(log, made_quantiles):
+    return shutil.copy(made_quantiles, "q.npz")
+
+
+@pytest.mark.compiled
+def test_quantiles_are_those_of_python(quantiles_model, quiet):
+    expected = quantiles_by_api(**NAMES)
+    same_quantiles(quantiles_model, expected)
+    text = quiet("quantiles", "log.csv", *AT, *SMALL, "-o", "again.npz")
+    assert text.replace("again.npz", "q.npz") == quiet("info", quantiles_model)
+    for promise in expected.promises:
+        low, high = promise.interval
+        share = f"p{100 * promise.tau:g}       {promise.coverage:.4f} of {promise.cells} cells"
+        assert f"{share} out of fold lie at or below (95 %: {low:.4f} to {high:.4f})" in text
+        losses = f"pinball loss {promise.pinball:.4g}; constant {promise.constant:.4g}, column"
+        assert losses in text
+    facts = json.loads(quiet("info", quantiles_model, "--json"))
+    assert [line["tau"] for line in facts["quantiles"]] == list(TAUS)
+
+
+@pytest.mark.compiled
+def test_options_reach_the_quantiles(quiet):
+    table_files.write_table("log.csv", LOG | {"calls": 1 + np.arange(150) % 3})
+    told = ["--weights", "calls", "--reg", "0.5", "--tol", "0.01", "--seed", "3", "--jobs", "1"]
+    quiet("quantiles", "log.csv", *AT, *SMALL, *told, "--no-intercepts", "-o", "q.npz")
+    options = {"reg": 0.5, "tol": 0.01, "random_state": 3, "intercepts": False}
+    same_quantiles("q.npz", quantiles_by_api(**NAMES, weights="calls", **options))
+
+
+@pytest.mark.compiled
+def test_quantiles_of_a_store_and_from_checkpoints(quantiles_model, quiet, refused):
+    quiet("store", "build", "log.csv", *ALL_NAMED, "-o", "store")
+    told = ["quantiles", "store", *AT, *SMALL, "--checkpoint", "state.npz"]
+    quiet(*told, "-o", "stored.npz")
+    expected = fastemf.load(quantiles_model)
+    same_quantiles("stored.npz", expected)
+    assert len(list(Path().glob("state-*.npz"))) == sum(map(len, expected.fits))
+    assert "exists" in refused(*told, "-o", "again.npz")
+    quiet(*told, "--resume", "-o", "again.npz")
+    same_quantiles("again.npz", expected)
+
+
+@pytest.mark.compiled
+def test_quantiles_are_predicted_and_ranked_as_by_python(quantiles_model, quiet, refused):
+    quantiles = fastemf.load(quantiles_model)
+    found = parsed(quiet("predict", quantiles_model, "log.csv"))
+    assert list(found) == ["client", "service", "p50", "p70"]
+    predicted = np.array([found["p50"], found["p70"]], float).T
+    np.testing.assert_array_equal(predicted, quantiles.predict(LOG["client"], LOG["service"]))
+    best = quantiles.rank(["eu-3", "eu-7"], 3, order="smallest", level=0.7)
+    for option in ("--at", "--level"):
+        told = ["eu-3", "eu-7", "-n", "3", option, "0.7"]
+        ranked = parsed(quiet(*RANK, quantiles_model, *told))
+        assert ranked["service"] == best.cols.ravel().tolist()
+        assert list(map(float, ranked["prediction"])) == best.values.ravel().tolist()
+    message = refused(*RANK, quantiles_model, "eu-3")
+    assert message == "q.npz has quantiles (0.5, 0.7): choose one with --at"
+    message = refused(*RANK, quantiles_model, "eu-3", "--at", "0.9")
+    assert message == "level must be one of the quantiles fitted, 0.5, 0.7, got 0.9"
+
+
+@pytest.mark.compiled
+def test_quantiles_are_evaluated_as_by_python(quantiles_model, quiet, refused):
+    table_files.write_table("held.csv", log_columns(seed=3))
+    expected = fastemf.load(quantiles_model).evaluate("held.csv", **NAMES)
+    facts = json.loads(quiet("evaluate", quantiles_model, "held.csv", "--json"))["quantiles"]
+    assert [line["pinball"] for line in facts] == [one.pinball for one in expected]
+    assert [line["coverage"] for line in facts] == [one.coverage for one in expected]
+    text = quiet("evaluate", quantiles_model, "held.csv")
+    assert f"p70       {expected[1].coverage:.4f} of {expected[1].cells} cells lie at" in text
+    message = refused("evaluate", quantiles_model, "held.csv", "--unknown", "nan")
+    assert message == "--unknown must be error for quantiles, got nan"
+
+
+def test_quantiles_beyond_the_data_say_what_is_possible(log, refused):
+    message = refused("quantiles", log, "--at", "0.5", "0.99", *SMALL, "-o", "q.npz")
+    assert "taus must leave at least 20 cells on the rarer side of each, and 0.99" in message
+    assert "would be possible" in message
 
 
 # --- levels, select, info, demo ------------------------------------------------------------
@@ -594,7 +898,11 @@ def test_a_tuned_fit_is_that_of_python_and_prints_its_verdict(tuned, quiet):
     fit = by_api(log, max_iter=100)
     same_fit("model.npz", fit)
     assert fastemf.load("model.npz").constant == fit.constant
-    assert [line.strip() for line in out.splitlines()[-2:]] == fit.tuning.verdict().splitlines()
+    *verdict, losses = [line.strip() for line in out.splitlines()[-3:]]
+    assert verdict == fit.tuning.verdict().splitlines()
+    told = [("fit", fit.tuning.best.loss), *((b.name, b.loss) for b in fit.tuning.baselines)]
+    listed = ", ".join(f"{name} {loss:.4g}" for name, loss in told)
+    assert losses == f"mean loss of what was set aside: {listed}"
 
 
 def test_info_lists_what_was_compared(tuned, quiet):
@@ -606,7 +914,8 @@ def test_info_lists_what_was_compared(tuned, quiet):
     assert [step["loss"] for step in told["steps"]] == [step.loss for step in tuning.steps]
     assert [step["reg"] is None for step in told["steps"]] == [not s.rank for s in tuning.steps]
     assert told["chosen"] == tuning.chosen
-    assert facts["levels"][0]["table"] is (fastemf.load(model).table is not None)
+    over = [list(table.over) for table in fastemf.load(model).tables]
+    assert facts["levels"][0]["tables"] == over
     assert told["baselines"] == {one.name: one.loss for one in tuning.baselines}
     assert (told["observations"], told["folds"]) == (tuning.cells, tuning.folds)
     text = quiet("info", model)
@@ -639,6 +948,23 @@ def test_the_ridge_is_a_rule_or_a_number(tuned, log, quiet):
     same_fit("auto.npz", by_api(reg="noise"))
     assert "not tuned" in out
     assert "too few observations to tune by (150, of at least 400)" in quiet("info", "auto.npz")
+
+
+@pytest.mark.compiled
+def test_info_tells_what_quantiles_promise(quiet):
+    R = fastemf.datasets.make_skewed(30, 20, rank=1, noise=0.3, density=0.9, random_state=0).R
+    quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), 1)
+    quantiles.save("quantiles.npz")
+    facts = json.loads(quiet("info", "quantiles.npz", "--json"))
+    assert facts["fits"] == 20
+    for told, promise in zip(facts["quantiles"], quantiles.promises, strict=True):
+        assert told["coverage"] == promise.coverage
+        assert tuple(told["deciles"]) == promise.deciles
+    out = quiet("info", "quantiles.npz")
+    assert re.search(r"p90 +0\.\d{4} of 540 cells out of fold lie at or below", out)
+    assert "pinball loss" in out
+    quantiles.fold_in(R.tocsr()[:3]).save("folded.npz")
+    assert "not for these" in quiet("info", "folded.npz")
 
 
 def test_info_shows_no_more_labels_than_there_are(quiet):
@@ -741,13 +1067,13 @@ def test_bad_models(model, refused):
     np.savez("foreign.npz", a=np.ones(3))
     Path("half.npz").write_bytes(Path(model).read_bytes()[:500])
     newer(model)
-    for command in (["info"], ["predict"], ["rank"]):
+    for command in (["info"], ["predict"], RANK):
         rest = ["log.csv"] if command == ["predict"] else []
         for name, message in [
             ("text.npz", "text.npz is not a valid fastemf model: truncated, damaged, or another"),
             ("foreign.npz", "foreign.npz is not a valid fastemf model"),
             ("half.npz", "half.npz is not a valid fastemf model"),
-            ("newer.npz", "format version 99, while this fastemf reads 1 to 3; upgrade fastemf"),
+            ("newer.npz", "format version 99, while this fastemf reads 1 to 4; upgrade fastemf"),
             ("none.npz", "none.npz: No such file or directory"),
             (".", ".: Is a directory"),
         ]:
@@ -792,8 +1118,11 @@ def test_bad_values_of_options(argv, message, log, refused):
     [
         (["predict", "log.csv", "--clip", "3", "1"], "clip must"),
         (["predict", "log.csv", "--clip", "nan", "1"], "clip[0] must be finite"),
-        (["rank", "eu-1", "-n", "0"], "n must be at least 1, got 0"),
-        (["rank", "eu-1", "--level", "0.5"], "--level is for models of several levels"),
+        (["rank", "eu-1", "-n", "0", "--order", "largest"], "n must be at least 1, got 0"),
+        (
+            ["rank", "eu-1", "--level", "0.7", "--order", "largest"],
+            "level must be one of the levels fitted, 0.5, got 0.7",
+        ),
         (["predict", "model.npz"], "is a matrix; pairs are a table with two columns"),
         (["predict", "log.csv", "-o", "out.txt"], "out.txt: the name must end in .csv, .tsv,"),
         (["predict", "log.csv", "--json", "-o", "out.csv"], "--out must end in .json with --json"),
@@ -816,6 +1145,7 @@ def test_bad_questions(argv, message, model, refused):
         ["predict", "m.npz", "log.csv", "--clip", "0", "x"],
         ["rank", "m.npz", "--order", "best"],
         ["rank", "m.npz", "eu-1", "--what"],
+        ["rank", "m.npz", "eu-1"],
         ["info", "m.npz", "other.npz"],
     ],
 )
@@ -840,8 +1170,8 @@ def outputs():
             "out.npz",
         ),
         (["predict", "model.npz", "log.csv"], "out.csv"),
-        (["rank", "model.npz"], "out.csv"),
-        (["rank", "model.npz", "--json"], "out.json"),
+        ([*RANK, "model.npz"], "out.csv"),
+        ([*RANK, "model.npz", "--json"], "out.json"),
         (["demo"], "out.csv"),
     ]
 
@@ -947,7 +1277,7 @@ def test_text_goes_where_the_encoding_is_poor(model, monkeypatch):
 @pytest.mark.subprocess
 def test_a_reader_that_has_had_enough(model):
     """As in ``fastemf rank model | head -1``."""
-    command, options = in_a_process("rank", model, stdout=subprocess.PIPE)
+    command, options = in_a_process(*RANK, model, stdout=subprocess.PIPE)
     with subprocess.Popen(command, **options) as process:
         process.stdout.close()
         err = process.stderr.read()
@@ -1066,17 +1396,25 @@ def dashed(quiet):
         (["d.npz", "-1", "-n", "1"], ["-1"]),
         (["d.npz", "-1", "-n", "1", "-1.5", "eu-ü"], ["-1", "-1.5", "eu-ü"]),
         (["d.npz", "-n", "1", "-"], ["-"]),
+        (["d.npz", "-x", "-n", "1", "eu-ü"], ["-x", "eu-ü"]),
+        (["d.npz", "eu-ü", "--level=0.5", "-x", "-1", "-n", "1"], ["eu-ü", "-x", "-1"]),
+        (["-n", "1", "d.npz", "-1", "--force", "-x"], ["-1", "-x"]),
         (["d.npz", "-n", "1", "eu-ü", "--", "-x", "-1"], ["eu-ü", "-x", "-1"]),
     ],
 )
 def test_labels_like_options(argv, rows, dashed, quiet):
-    assert parsed(quiet("rank", *argv))["client"] == rows
+    assert parsed(quiet(*RANK, *argv))["client"] == rows
 
 
-@pytest.mark.parametrize("argv", [["-y"], ["eu-ü", "--jobs"], ["-n", "1", "eu-ü", "-y"]])
+def test_what_begins_with_one_dash_is_a_row(dashed, refused):
+    for argv in (["-y"], ["-n", "1", "eu-ü", "-y"], ["-y", "-n", "1"]):
+        assert refused(*RANK, dashed, *argv) == "unknown labels: 1 in rows ('-y')"
+
+
+@pytest.mark.parametrize("argv", [["eu-ü", "--jobs"], ["-n", "1", "eu-ü", "--y"]])
 def test_options_that_are_none_stay_errors(argv, dashed, capsys):
     with pytest.raises(SystemExit) as left:
-        main(["rank", dashed, *argv])
+        main([*RANK, dashed, *argv])
     assert left.value.code == 2
     assert "unrecognized arguments: " in capsys.readouterr().err
 
@@ -1087,7 +1425,8 @@ def test_names_in_a_locale_that_has_none_of_their_letters(dashed):
     Path("d.csv").rename("dü.csv")
     Path("c.csv").write_text(Path("dü.csv").read_text("utf-8").replace("client", "clï"), "utf-8")
     line = (
-        "$F rank d.npz eu-ü -n 1; $F fit dü.csv -k 1 --max-iter 1 -o mü.npz; $F info mü.npz;"
+        "$F rank d.npz eu-ü -n 1 --order smallest;"
+        "$F fit dü.csv -k 1 --max-iter 1 -o mü.npz; $F info mü.npz;"
         "$F fit c.csv --rows clï --cols service --values ms -k 1 --max-iter 1 -o mc.npz;"
         "$F predict mü.npz dü.csv -o pü.parquet; $F predict mü.npz pü.parquet"
     )
@@ -1096,7 +1435,7 @@ def test_names_in_a_locale_that_has_none_of_their_letters(dashed):
     assert out.decode().count('"eu-ü"') == 5
     same_fit("mü.npz", fastemf.load("d.npz"))
     assert fastemf.load("mc.npz").row_labels.name == "clï"
-    code, out, err = in_a_shell("$F rank d.npz $'eu-\\xff'", **PLAIN_LOCALE)
+    code, out, err = in_a_shell("$F rank d.npz $'eu-\\xff' --order smallest", **PLAIN_LOCALE)
     assert (code, out) == (2, b"")
     assert err == b"fastemf: labels and names of columns must be UTF-8, got b'eu-\\xff'\n"
 
@@ -1127,7 +1466,7 @@ def test_response_times_of_web_services(data_folder, quiet):
     quiet("predict", "model.npz", "pairs.csv", "-o", "out.csv")
     found = np.array(parsed(Path("out.csv").read_text())["prediction"], float)
     np.testing.assert_array_equal(found, same.predict(pairs["user"], pairs["service"]))
-    quiet("rank", "model.npz", *some, "-n", "5", "--seen", "log.csv", "-o", "best.csv")
+    quiet(*RANK, "model.npz", *some, "-n", "5", "--seen", "log.csv", "-o", "best.csv")
     best = same.rank(some, 5, order="smallest", seen=pa.table(log))
     ranked = parsed(Path("best.csv").read_text())
     assert list(map(int, ranked["service"])) == best.cols.ravel().tolist()

@@ -31,7 +31,9 @@ def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
     assert results.failed == 0
 
 
-@pytest.mark.parametrize("name", ["first_fit", "levels_and_coverage", "more_than_memory"])
+@pytest.mark.parametrize(
+    "name", ["first_fit", "levels_and_coverage", "more_than_memory", "better_than_a_median", "p95"]
+)
 def test_commands_of_a_page_run(name, tmp_path):
     (shell,) = blocks(ROOT / "docs" / f"{name}.md", "sh")
     run_in_shell(shell, tmp_path)

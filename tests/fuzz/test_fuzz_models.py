@@ -14,15 +14,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from fuzz.mutations import count_of, mutants
+from scenes import observed
 
 import fastemf
+from fastemf.solver import checkpoint as checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-SHORT, LONG = 40, 5000  # mutants of each file in the quick suite, and of all files in a long run
+SHORT, LONG = 80, 5000  # mutants of each file in the quick suite, and of all files in a long run
 RNG = np.random.default_rng(5)
 R = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
 OPERATOR = fastemf.operators.Dense(RNG.standard_normal((40, 6, 5)))
 LEVELS = (0.3, 0.7)
+ENOUGH = observed(24, 24, density=0.8)  # to be tuned
 
 
 # --- good files, and what their readers must do ----------------------------------------------
@@ -73,6 +76,30 @@ def fit_measurements(path, **settings):
     )
 
 
+def fit_tuned(path, **settings):
+    return fastemf.complete(
+        ENOUGH, 0.7, 1, intercepts=True, checkpoint=path, resume=True, n_jobs=1, **settings
+    )
+
+
+class Stopped(BaseException):
+    pass
+
+
+def search_under_way(path, monkeypatch):
+    """Keep a tuning that has tried all but chosen nothing."""
+
+    def stop(self, tuned):
+        raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "SECONDS", 0.0)
+        patch.setattr(checkpoints, "REST", 0)
+        patch.setattr(checkpoints.Checkpoint, "keep_tuned", stop)
+        with pytest.raises(Stopped):
+            fit_tuned(path)
+
+
 STATES = {
     "state": lambda path, **more: completes(intercepts=True, **more)(path),
     "state-annealed": lambda path, **more: completes(reg=0, validation=R + 1, patience=50, **more)(
@@ -88,7 +115,7 @@ STATES = {
 
 def read_state(name):
     def read(path):
-        check_model(STATES[name](path, max_iter=8))
+        check_model(STATES.get(name, fit_tuned)(path, max_iter=8))
 
     return read
 
@@ -117,6 +144,20 @@ def good(tmp_path_factory):
         content = (folder / f"{name}.npz").read_bytes()
         found[name] = content, read_state(name), fastemf.CheckpointError
     return found
+
+
+@pytest.fixture(scope="module")
+def tuned(good, tmp_path_factory):
+    """The same, of tuned fits: in their search, and in the sweeps after it."""
+    folder = tmp_path_factory.mktemp("tuned")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit_tuned(folder / "state-tuned.npz", max_iter=6)
+    search_under_way(folder / "state-search.npz", pytest.MonkeyPatch())
+    return good | {
+        name: ((folder / f"{name}.npz").read_bytes(), read_state(name), fastemf.CheckpointError)
+        for name in TUNED
+    }
 
 
 def outcome(path, content, read, error):
@@ -154,6 +195,7 @@ def run(good, name, count, seed, tmp_path):
     return ends
 
 
+TUNED = ["state-tuned", "state-search"]
 NAMES = ["model-v1", "model-v2", "model-v3", "levels", "float32", *STATES]
 
 
@@ -162,6 +204,21 @@ def test_damaged_files_are_refused_or_sound(name, good, tmp_path):
     ends = run(good, name, SHORT, 0, tmp_path)
     assert ends["refused"] > SHORT / 2
     assert ends["read"] > 0  # or the mutations would all be crude
+
+
+@pytest.mark.compiled  # a tuned fit is many fits
+@pytest.mark.parametrize("name", TUNED)
+def test_damaged_tunings_are_refused_or_sound(name, tuned, tmp_path):
+    ends = run(tuned, name, SHORT, 0, tmp_path)
+    assert ends["refused"] > SHORT / 2
+
+
+@pytest.mark.slow
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", TUNED)
+def test_many_damaged_tunings_are_refused_or_sound(name, tuned, tmp_path):
+    seed = int(np.random.default_rng().integers(2**31))
+    run(tuned, name, count_of(LONG) // len(NAMES), seed, tmp_path)
 
 
 @pytest.mark.slow

@@ -249,3 +249,32 @@ def test_lists_and_arrays_need_no_pyarrow():
         "assert labels.positions(pd.Series(['b'], dtype=object)).tolist() == [0]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- joining --------------------------------------------------------------------------------
+
+
+def test_labels_that_follow_others():
+    joined = Labels(["b", "a"], "client").joined(Labels(["c"], "other"))
+    assert joined == Labels(["b", "a", "c"], "client")
+    large = Labels([-(2**63), 5]).joined(Labels([7]))
+    assert large.values.tolist() == [-(2**63), 5, 7]
+    unsigned = Labels([5]).joined(Labels([2**63 + 1]))
+    assert unsigned.values.tolist() == [5, 2**63 + 1]
+    assert unsigned.kind == "uint64"
+    days, seconds = np.array(["2024-02-03"], "M8[D]"), np.array(["2024-02-03T05:00:00"], "M8[s]")
+    assert Labels(days).joined(Labels(seconds)).values.tolist() == [
+        datetime.datetime(2024, 2, 3), datetime.datetime(2024, 2, 3, 5),
+    ]  # fmt: skip
+
+
+def test_labels_that_cannot_follow_others():
+    with pytest.raises(ValueError, match="distinct, got 'a' 2 times"):
+        Labels(["a"]).joined(Labels(["b", "a"]))
+    with pytest.raises(TypeError, match="labels must be strings, as those before, got <Labels: 1"):
+        Labels(["a"]).joined(Labels([1]))
+    with pytest.raises((OverflowError, ValueError, TypeError)):
+        Labels([-5]).joined(Labels([2**63 + 1]))
+    far, fine = np.array(["9999-01-01"], "M8[D]"), np.array(["2024-01-01"], "M8[ns]")
+    with pytest.raises(ValueError, match="dates must lie within the reach of"):
+        Labels(far).joined(Labels(fine))

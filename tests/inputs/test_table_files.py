@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import os
 import sys
 import zipfile
@@ -208,7 +209,7 @@ def test_other_paths_are_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.csv: no such file"):
         observe(tmp_path / "nowhere.csv", **NAMES)
     (tmp_path / "log.xlsx").touch()
-    with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet, \.mtx"):
+    with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet, \.csv\.gz"):
         observe(tmp_path / "log.xlsx", **NAMES)
     with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet$"):
         table_files.write_table(tmp_path / "log.npz", COLUMNS)
@@ -461,3 +462,69 @@ def test_a_header_of_an_array_asks_for_no_memory(tmp_path):
         for name, part in parts.items():
             archive.writestr(name, part)
     assert "data.npy" in refusal(path, {})
+
+
+# --- packed texts, JSON, and texts that are written in another way ----------------------------
+
+LINES = [("a", "x", 1.5), ("a", "y", 2.0), ("b", "x", -0.25)]
+
+
+def texts_of(lines, sep=",", end="\n"):
+    return "".join(sep.join(map(str, line)) + end for line in [("client", "service", "ms"), *lines])
+
+
+@pytest.mark.parametrize("ending", [".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"])
+def test_packed_tables_are_read_as_they_are_unpacked(ending, tmp_path):
+    raw = texts_of(LINES, "\t" if ending.startswith(".tsv") else ",").encode()
+    path = tmp_path / f"log{ending}"
+    packing = {"gz": "gzip", "zst": "zstd"}[ending.rpartition(".")[2]]
+    path.write_bytes(pa.compress(raw, codec=packing, asbytes=True) if packing == "zstd"
+                     else gzip.compress(raw))  # fmt: skip
+    assert table_files.column_names(path) == ["client", "service", "ms"]
+    found = table_files.read_file(path, ["client", "service"], ["ms"]).content
+    assert [tuple(line.values()) for line in found.to_pylist()] == LINES
+    bad = texts_of([*LINES, ("b", "y", "?")], "\t" if ending.startswith(".tsv") else ",").encode()
+    path.write_bytes(pa.compress(bad, codec=packing, asbytes=True) if packing == "zstd"
+                     else gzip.compress(bad))  # fmt: skip
+    with pytest.raises(ValueError, match=r"got '\?' at line 5 of .*log"):
+        table_files.read_file(path, ["client", "service"], ["ms"])
+
+
+@pytest.mark.parametrize("ending", [".csv.gz", ".csv.zst"])
+def test_what_is_packed_badly_is_named(ending, tmp_path):
+    path = tmp_path / f"log{ending}"
+    for raw in (b"client,ms\neu,1\n", gzip.compress(texts_of(LINES).encode())[:-12], b""):
+        path.write_bytes(raw)
+        with pytest.raises(ValueError, match="expected a table"):
+            table_files.read_file(path, ["client", "service"], ["ms"])
+    with pytest.raises(ValueError, match=r"must end in \.csv, \.tsv, \.parquet$"):
+        table_files.write_table(path, {"ms": [1.0]})
+
+
+def test_lines_of_json(tmp_path):
+    path = tmp_path / "log.jsonl"
+    objects = [dict(zip(("client", "service", "ms"), line, strict=True)) for line in LINES]
+    path.write_text("".join(json.dumps({**one, "more": [1]}) + "\n" for one in objects))
+    assert table_files.column_names(path) == ["client", "service", "ms", "more"]
+    found = table_files.read_file(path, ["client", "service"], ["ms"]).content
+    assert found.to_pylist() == objects
+    names = {"rows": "client", "cols": "service", "values": "ms"}
+    assert observe(path, **names).by_row.values.tolist() == [1.5, 2.0, -0.25]
+    path.write_text('{"client": "a"}\n{"client": \n')
+    with pytest.raises(ValueError, match="expected an object of JSON on each line"):
+        table_files.read_file(path, ["client"], [])
+    path.write_text('{"client": "a", "service": "x", "ms": 1}\n{"client": "a", "service": "x"}\n')
+    with pytest.raises(ValueError, match=r"1 null, first at line 2 of .*log\.jsonl"):
+        observe(path, **names)
+
+
+def test_an_open_file_may_say_how_it_is_written():
+    file = io.BytesIO(b"client;service;ms\na;x;1,5\na;y;2\n")
+    file.delimiter, file.decimal = ";", ","
+    found = table_files.read_file(file, ["client", "service"], ["ms"]).content
+    assert found.column("ms").to_pylist() == [1.5, 2.0]
+    for wrong in (b"1.5", b"1.234,5"):
+        file = io.BytesIO(b"client;service;ms\na;x;" + wrong + b"\n")
+        file.delimiter, file.decimal = ";", ","
+        with pytest.raises(ValueError, match=r"column 'ms' must hold numbers, got '1\."):
+            table_files.read_file(file, ["client", "service"], ["ms"])

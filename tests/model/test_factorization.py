@@ -108,7 +108,7 @@ def test_folding_in_columns_is_folding_in_rows_of_the_transpose(fit):
     rng = np.random.default_rng(2)
     C = rng.uniform(1, 5, (15, 3))
     C[4:9, 1] = np.nan
-    turned = replace(fit, rows=fit.cols, cols=fit.rows)
+    turned = replace(fit, rows=fit.cols, cols=fit.rows, training=None)
     new = fit.fold_in(C, axis=1)
     assert new.shape == (15, 3)
     np.testing.assert_array_equal(new.Y, turned.fold_in(C.T).X)

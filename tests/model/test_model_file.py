@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import fastemf
+from fastemf.model.measured_share import MeasuredShare
 from fastemf.solver.axis import AxisNoise
-from fastemf.solver.level_table import AxisLevels, LevelTable
+from fastemf.solver.tables import AxisLevels, Table, Tables
 from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 
 RNG = np.random.default_rng(11)
@@ -44,6 +45,11 @@ def assert_same(one, other):
             assert repr(a) == repr(b)  # NaN is not equal to itself
         elif is_dataclass(a):
             assert_same(a, b)
+        elif f.name == "each":
+            for mine, theirs in zip(a, b, strict=True):
+                assert_same(mine, theirs)
+        elif f.name == "knots":
+            np.testing.assert_array_equal(np.concatenate(a), np.concatenate(b), strict=True)
         else:
             assert a == b, f.name
 
@@ -53,26 +59,38 @@ TUNING = Tuning(
         TuningStep("constant", float("inf"), 0, 2.0, 0.25, float("nan")),
         TuningStep("weighted", 0.5, 2, 1.5, 0.25, 0.3),
     ),
-    chosen=1, baselines=(Baseline("constant", 2.0),), cells=40, folds=10, noise=0.75,
+    chosen=1, baselines=(Baseline("constant", 2.0),), cells=40, folds=10, noise=0.75, loss=1.25,
+    effective_omega=0.3,
 )  # fmt: skip
+
+
+SHARE = MeasuredShare(0.75, 0.5, 0.125, (0.25, 1.0), 8, 0.125)
 
 
 @pytest.fixture(scope="module")
 def model():
     """A model with all that a file can hold but labels."""
     before = fit(intercepts=True)
-    table = LevelTable(
-        np.array([-1.0, 0.5, 2.0]), np.arange(2.0), np.arange(6.0).reshape(3, 2), 0.5
+    knots = np.array([-1.0, 0.5, 2.0]), np.arange(2.0)
+    values = np.arange(6.0).reshape(3, 2)
+    tables = Tables(
+        (
+            Table(("row level", "column level"), knots, values),
+            Table(("product", "row noise"), knots, -values),
+        ),
+        0.5,
     )
     rows, cols = (
         replace(
             axis,
             noise=AxisNoise(1 + np.arange(axis.size) / 4, 0.5 + at),
-            levels=AxisLevels(np.arange(axis.size) / 3, table),
+            levels=AxisLevels(np.arange(axis.size) / 3, tables),
         )
         for at, axis in enumerate(before.axes)
     )
-    return replace(before, rows=rows, cols=cols, shift=0.125, family="weighted", tuning=TUNING)
+    return replace(
+        before, rows=rows, cols=cols, shift=0.125, family="weighted", tuning=TUNING, coverage=SHARE
+    )
 
 
 @pytest.fixture(scope="module")
@@ -299,10 +317,10 @@ def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
 # --- content --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [4, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+@pytest.mark.parametrize("version", [5, 99, 0, -1, "1", 1.0, True, None, REMOVED])
 def test_other_versions_are_refused(version, bad):
     shown = None if version is REMOVED else version
-    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 3")
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 4")
 
 
 @pytest.mark.parametrize(
@@ -340,9 +358,23 @@ HEADER = {
     "shift": [float("nan"), float("inf"), "0", None, 0],
     "family": ["other", "constant", 1, None],
     "noise": [1.0, [], [1.0], [1.0, 2], [1.0, float("nan")], [-1.0, 1.0], [float("inf"), 1.0], {}],
-    "table": [1, -1.0, float("nan"), float("inf"), "no", [], True],
+    "tables": [
+        1, "no", [], True, {"ridge": 0.5}, {"ridge": 0.5, "over": []},
+        *({"ridge": bad, "over": [["product", "row noise"]]} for bad in (1, -1.0, np.nan, None)),
+        *(
+            {"ridge": 0.5, "over": over}
+            for over in (1, ["product"], [["product"]], [["product", "luck"]], [["product", []]])
+        ),
+    ],
     "tuning": [1, [], {}, "no", asdict(TUNING) | {"more": 1}],
-}
+    "coverage": [
+        1, "no", [], {}, asdict(SHARE) | {"more": 1},
+        *(asdict(SHARE) | {"wanted": bad} for bad in (-0.1, 1.5, 1, np.nan, None)),
+        *(asdict(SHARE) | {"interval": bad} for bad in (None, [0.5], [0.5, 2.0], [0, 1])),
+        *(asdict(SHARE) | {"held_out": bad} for bad in (0, 2.0, True, 2**63)),
+        *(asdict(SHARE) | {"shift": bad} for bad in (1, np.inf, np.nan)),
+    ],
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, vs in HEADER.items() for v in vs])
@@ -359,7 +391,8 @@ def test_a_missing_header_field_is_refused(name, bad):
     "name",
     [
         "X", "Y", "history", "unseen_rows", "unseen_cols", "row_intercepts", "col_intercepts",
-        "row_noise", "col_noise", "table", "row_levels", "col_levels", "row_centres", "col_centres",
+        "row_noise", "col_noise", "row_levels", "col_levels", "table_0", "table_1", "table_0_first",
+        "table_1_second",
     ],
 )  # fmt: skip
 def test_a_missing_array_is_refused(name, bad):
@@ -392,14 +425,6 @@ def test_no_step_of_a_tuning_may_be_wrong(bad):
     ]:
         step = asdict(TUNING.steps[1]) | {name: value}
         assert_refused(bad({"tuning": asdict(TUNING) | {"steps": [step, step]}}), f"as {name}")
-
-
-def test_noise_is_there_where_the_family_has_it(bad):
-    assert_refused(bad({"family": "even"}), "noise must")
-    gone = {"row_noise": REMOVED, "col_noise": REMOVED}
-    assert_refused(bad({"noise": None}, **gone), "noise must")
-    assert_refused(bad({"noise": None}), "array 'col_noise' is unknown")
-    assert fastemf.load(bad({"noise": None, "family": "even"}, **gone)).rows.noise is None
 
 
 def test_unknown_keys_are_refused(bad):
@@ -453,14 +478,17 @@ ARRAYS = [
     ("row_levels", np.ones(5), "row_levels must be float64 of shape"),
     ("col_levels", holed(5, np.nan), "col_levels must be finite"),
     ("col_levels", holed(5, 1e308), "col_levels must be finite"),
-    ("row_centres", np.ones(3), "row_centres must rise"),
-    ("row_centres", np.ones(0), "row_centres must be float64 of shape"),
-    ("row_centres", np.arange(4.0), "table must be float64 of shape"),
-    ("col_centres", np.array([0.0, np.inf]), "col_centres must be finite"),
-    ("col_centres", np.ones((2, 1)), "col_centres must be float64 of shape"),
-    ("table", np.ones((2, 3)), "table must be float64 of shape"),
-    ("table", np.ones((3, 2), np.float32), "table must be float64 of shape"),
-    ("table", holed((3, 2), np.inf), "table must be finite"),
+    ("table_0_first", np.ones(3), "table_0_first must rise"),
+    ("table_0_first", np.ones(0), "table_0_first must be float64 of shape"),
+    ("table_0_first", np.arange(4.0), "table_0 must be float64 of shape"),
+    ("table_1_second", np.array([0.0, np.inf]), "table_1_second must be finite"),
+    ("table_1_second", np.ones((2, 1)), "table_1_second must be float64 of shape"),
+    ("table_1", np.ones((2, 3)), "table_1 must be float64 of shape"),
+    ("table_1", np.ones((3, 2), np.float32), "table_1 must be float64 of shape"),
+    ("table_1", holed((3, 2), np.inf), "table_1 must be finite"),
+    ("trained_rows", np.ones(5), "trained_rows must be float64 of shape"),
+    ("trained_cols", np.ones((5, 2)), "trained_cols must be float64 of shape"),
+    ("trained_cols", holed((5, 3), np.nan), "trained_cols must be finite"),
     ("history", np.ones((2, 3)), "history must have its columns"),
     ("history", np.ones(16), "history must have its columns"),
     ("history", np.ones((2, 16), np.float32), "history must have its columns"),
@@ -526,16 +554,59 @@ def test_a_validation_loss_may_be_missing_but_not_infinite(bad):
     assert_refused(bad(history=history), "history must be finite")
 
 
-LATER = dict.fromkeys(("shift", "family", "tuning", "noise", "table"), REMOVED)
-TABLE = dict.fromkeys(("table", "row_levels", "col_levels", "row_centres", "col_centres"), REMOVED)
-LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED, **TABLE}
+LATER = dict.fromkeys(
+    ("shift", "family", "tuning", "noise", "tables", "training", "value_name", "coverage"), REMOVED
+)
+TABLES = dict.fromkeys(
+    (
+        "row_levels", "col_levels", "table_0", "table_0_first", "table_0_second", "table_1",
+        "table_1_first", "table_1_second",
+    ),
+    REMOVED,
+)  # fmt: skip
+TRAINED = {"trained_rows": REMOVED, "trained_cols": REMOVED}
+LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED, **TABLES, **TRAINED}
 
 
-def test_a_table_is_there_as_a_whole_and_beside_intercepts(bad):
-    assert fastemf.load(bad({"table": None}, **TABLE)).table is None
-    assert_refused(bad({"table": None}), "is unknown")
+def test_tables_are_there_as_a_whole_and_beside_intercepts(bad):
+    assert fastemf.load(bad({"tables": None}, **TABLES)).tables == ()
+    assert_refused(bad({"tables": None}), "is unknown")
     without = {"row_intercepts": REMOVED, "col_intercepts": REMOVED}
-    assert_refused(bad({"intercepts": False}, **without), "table must have intercepts")
+    assert_refused(bad({"intercepts": False}, **without), "tables must have intercepts")
+
+
+def test_only_a_weighted_fit_needs_noise(bad):
+    gone = {"row_noise": REMOVED, "col_noise": REMOVED}
+    assert fastemf.load(bad({"family": "even"})).rows.noise is not None
+    assert fastemf.load(bad({"family": "even", "noise": None}, **gone)).rows.noise is None
+    assert_refused(bad({"noise": None}, **gone), "noise must be there")
+    assert_refused(bad({"noise": None}), "array 'col_noise' is unknown")
+
+
+def test_version_3_has_no_levels_of_its_data(bad):
+    later = dict.fromkeys(("training", "value_name", "coverage"), REMOVED)
+    old = fastemf.load(bad({"version": 3, **later}, **TRAINED))
+    assert old.training is old.value_name is old.coverage is None
+    assert_refused(bad({"version": 3}), "is unknown")
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"constant": float("nan")}, "training must have finite numbers"),
+        ({"ridge": 0.0}, "a positive ridge"),
+        ({"median": 1}, "training must have finite numbers"),
+        ({"more": 1.0}, "training must have the numbers constant"),
+    ],
+)
+def test_wrong_levels_of_the_data_are_refused(changed, message, model, bad):
+    names = ("constant", "column", "both", "median", "ridge")
+    numbers = {name: getattr(model.training, name) for name in names}
+    assert fastemf.load(bad({"training": numbers})).training.ridge == numbers["ridge"]
+    assert_refused(bad({"training": numbers | changed}), message)
+    assert_refused(bad({"training": None}), "'trained_cols' is unknown")
+    assert_refused(bad({"training": [1.0]}), "training must have the numbers")
+    assert_refused(bad({"value_name": 7}), "value_name must be a string")
 
 
 def test_version_2_has_neither_shift_nor_noise(bad):

@@ -14,6 +14,7 @@ from strategies import seeds
 
 import fastemf
 from fastemf.solver.alternation import Alternation, orthonormalised
+from fastemf.solver.checkpoint import checkpoint_of
 from fastemf.solver.fitting import alternate
 from fastemf.solver.records import HalfSweep, norm
 from fastemf.solver.ridge import AnnealedRidge, FixedRidge
@@ -273,7 +274,7 @@ def test_the_end_of_such_a_fit_is_kept_and_said(tmp_path):
                     lambda: start,
                     FixedRidge.given(0.0, 0.5),
                     settings,
-                    lambda: ["same"],
+                    checkpoint_of(settings, lambda: ["same"]),
                 )
             )
     assert ends[0].spoilt
@@ -317,3 +318,10 @@ def test_what_is_never_observed_is_zero_even_where_no_sweep_is_an_advance(init, 
     assert not fit.X[2].any()
     assert not fit.Y[1].any()
     assert fit.X[0].any()
+
+
+def test_a_start_that_no_sweep_improves_on_has_the_ridge_it_was_judged_at():
+    R = np.array([[1.00198755, 0.99769455], [1.2626637, 1.00115432]])
+    fit = fastemf.complete(R, 0.001, 2, reg="noise", intercepts=True, max_iter=15, n_jobs=1)
+    assert not any(record.accepted for record in fit.history)
+    assert fit.objective(R) <= min(record.objective for record in fit.history)

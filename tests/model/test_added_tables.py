@@ -1,4 +1,4 @@
-"""The table over row and column levels: where it helps, and that everything agrees about it."""
+"""Tables over levels, noise and product: where they help, and that everything agrees on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import fastemf
 from fastemf import store
 from fastemf.loss import expectile_loss
-from fastemf.solver.level_table import LevelTable, weights_of
+from fastemf.solver.tables import COL_LEVEL, ROW_LEVEL, Table
 
 pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
@@ -44,36 +44,47 @@ def without_table(fit):
     )  # fmt: skip
 
 
-def assert_same_table(one, other):
-    for a, b in zip(one.table.centres, other.table.centres, strict=True):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(one.table.values, other.table.values)
-    assert one.table.ridge == other.table.ridge
+def assert_same_tables(one, other):
+    assert len(one.tables) == len(other.tables) > 0
+    for mine, theirs in zip(one.tables, other.tables, strict=True):
+        assert mine.over == theirs.over
+        for a, b in zip((*mine.knots, mine.values), (*theirs.knots, theirs.values), strict=True):
+            np.testing.assert_array_equal(a, b)
     for a, b in zip(one.axes, other.axes, strict=True):
+        assert a.levels.tables.ridge == b.levels.tables.ridge
         np.testing.assert_array_equal(a.levels.values, b.levels.values)
+        np.testing.assert_array_equal(a.noise.variances, b.noise.variances)
     np.testing.assert_array_equal(one.to_dense(), other.to_dense())
+
+
+def added_by_hand(fit, i, j):
+    """What the tables add to cells, by the tables' own interpolation."""
+    statistics = {
+        "row level": fit.rows.levels.values[i],
+        "column level": fit.cols.levels.values[j],
+        "row noise": np.log(fit.rows.noise.variances[i]),
+        "column noise": np.log(fit.cols.noise.variances[j]),
+        "product": fit.row_intercepts[i] + fit.col_intercepts[j] + (fit.X[i] * fit.Y[j]).sum(-1),
+    }
+    return sum(table.at(*(statistics[name] for name in table.over)) for table in fit.tables)
 
 
 # --- the function ----------------------------------------------------------------------------
 
+OVER = (ROW_LEVEL, COL_LEVEL)
 
-def test_a_table_interpolates_between_centres_and_is_constant_beyond():
-    table = LevelTable(
-        np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.0]), np.arange(6.0).reshape(3, 2), 1
-    )
+
+def test_a_table_interpolates_between_knots_and_is_constant_beyond():
+    knots = np.array([0.0, 1.0, 3.0]), np.array([0.0, 2.0])
+    table = Table(OVER, knots, np.arange(6.0).reshape(3, 2))
     rows = np.array([-5.0, 0.0, 0.5, 2.0, 9.0, 3.0])
     cols = np.array([-1.0, 2.0, 1.0, 0.0, 7.0, 2.0])
     np.testing.assert_allclose(table.at(rows, cols), [0, 1, 1.5, 3, 5, 5])
-    product = (
-        weights_of(rows, table.row_centres) @ table.values @ weights_of(cols, table.col_centres).T
-    )
-    np.testing.assert_allclose(np.diag(product), table.at(rows, cols))
 
 
-def test_a_table_of_one_bin_is_a_constant():
-    table = LevelTable(np.array([1.0]), np.array([2.0]), np.array([[7.0]]), 1)
+def test_a_table_of_one_pair_of_knots_is_a_constant():
+    table = Table(OVER, (np.array([1.0]), np.array([2.0])), np.array([[7.0]]))
     assert table.at(np.array([0.0, 1.0, 5.0]), np.array([9.0, 2.0, 0.0])).tolist() == [7, 7, 7]
-    assert weights_of(np.array([3.0]), table.row_centres).tolist() == [[1.0]]
 
 
 # --- the fit ---------------------------------------------------------------------------------
@@ -92,14 +103,14 @@ def test_it_helps_where_rows_and_columns_neither_add_nor_multiply(omega, share):
 @pytest.mark.parametrize(
     "settings", [{"reg": 0.1}, {"reg": "noise"}, {"intercepts": False}], ids=str
 )  # fmt: skip
-def test_only_a_tuned_fit_with_intercepts_has_one(settings):
-    assert fastemf.complete(R, **SETTINGS | settings).table is None
+def test_only_a_tuned_fit_with_intercepts_has_some(settings):
+    assert fastemf.complete(R, **SETTINGS | settings).tables == ()
 
 
-def test_levels_that_say_nothing_get_none():
+def test_statistics_that_say_nothing_get_none():
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((40, 30))
-    assert fastemf.complete(noise, **SETTINGS).table is None
+    assert fastemf.complete(noise, **SETTINGS).tables == ()
 
 
 @pytest.mark.parametrize("R", [np.full((30, 30), 3.0), np.full((30, 30), -2.0)])
@@ -123,14 +134,19 @@ def test_noiseless_data_are_not_made_worse():
 
 def test_scaled_data_give_exactly_the_scaled_fit(fit):
     scaled = fastemf.complete(1024 * R, **SETTINGS)
-    np.testing.assert_array_equal(scaled.table.values, 1024 * fit.table.values)
+    assert len(scaled.tables) == len(fit.tables) > 0
+    for big, small in zip(scaled.tables, fit.tables, strict=True):
+        np.testing.assert_array_equal(big.values, 1024 * small.values)
     np.testing.assert_array_equal(scaled.to_dense(), 1024 * fit.to_dense())
 
 
 def test_mirrored_data_at_the_mirrored_level_give_the_mirrored_table(fit):
     mirrored = fastemf.complete(-R, **SETTINGS | {"omega": 1 - OMEGA})
-    np.testing.assert_allclose(mirrored.table.values, -fit.table.values[::-1, ::-1], atol=1e-8)
-    np.testing.assert_allclose(mirrored.to_dense(), -fit.to_dense(), atol=1e-8)
+    assert [table.over for table in mirrored.tables] == [table.over for table in fit.tables]
+    of_levels = [one.tables[0] for one in (mirrored, fit)]
+    assert of_levels[0].over == OVER
+    np.testing.assert_allclose(of_levels[0].values, -of_levels[1].values[::-1, ::-1], atol=1e-6)
+    np.testing.assert_allclose(mirrored.to_dense(), -fit.to_dense(), atol=1e-6)
 
 
 def test_weight_two_is_the_observation_twice():
@@ -138,12 +154,14 @@ def test_weight_two_is_the_observation_twice():
     twice = tuple(np.concatenate([part, part]) for part in once)
     weighted = fastemf.complete(once, weights=np.full(I.size, 2.0), shape=R.shape, **SETTINGS)
     repeated = fastemf.complete(twice, shape=R.shape, **SETTINGS)
-    np.testing.assert_allclose(weighted.table.values, repeated.table.values, atol=1e-6)
+    assert len(weighted.tables) == len(repeated.tables) > 0
+    for one, other in zip(weighted.tables, repeated.tables, strict=True):
+        np.testing.assert_allclose(one.values, other.values, atol=1e-5)
     np.testing.assert_allclose(weighted.to_dense(), repeated.to_dense(), atol=1e-5)
 
 
 def test_threads_do_not_matter(fit):
-    assert_same_table(fastemf.complete(R, **SETTINGS | {"n_jobs": 2}), fit)
+    assert_same_tables(fastemf.complete(R, **SETTINGS | {"n_jobs": 2}), fit)
 
 
 @pytest.mark.thorough
@@ -155,24 +173,24 @@ def test_a_store_gives_the_table_of_memory(dtype, tmp_path):
     stored = store.open(tmp_path / "store", budget=14000)
     assert len(stored.by_row.cuts()) > 3
     expected = fastemf.complete(entries, weights=weights, shape=R.shape, **SETTINGS)
-    assert expected.table is not None
-    assert_same_table(fastemf.complete(stored, **SETTINGS), expected)
+    assert_same_tables(fastemf.complete(stored, **SETTINGS), expected)
 
 
 def test_a_saved_table_comes_back(fit, tmp_path):
     fit.save(tmp_path / "model.npz")
     loaded = fastemf.load(tmp_path / "model.npz")
-    assert_same_table(loaded, fit)
+    assert_same_tables(loaded, fit)
     assert repr(loaded.tuning) == repr(fit.tuning)
-    assert_same_table(loaded.fold_in(R[:5]), fit.fold_in(R[:5]))
+    assert_same_tables(loaded.fold_in(R[:5]), fit.fold_in(R[:5]))
 
 
 # --- what it is asked ------------------------------------------------------------------------
 
 
 def test_all_predictions_agree(fit):
-    dense = fit.to_dense()
-    assert np.abs(dense - without_table(fit).to_dense()).max() > 0.1
+    dense, plain = fit.to_dense(), without_table(fit).to_dense()
+    assert np.abs(dense - plain).max() > 0.1
+    np.testing.assert_allclose(dense - plain, added_by_hand(fit, *np.indices(R.shape)), atol=1e-12)
     np.testing.assert_allclose(fit.predict(*np.indices(R.shape)), dense, rtol=1e-12)
     np.testing.assert_allclose(fit.predict_block([7, 3]), dense[[7, 3]], rtol=1e-12)
     np.testing.assert_allclose(fit.rank(7, 50, order="smallest").values, np.sort(dense[7]))
@@ -201,7 +219,7 @@ def test_objective_and_likeness_are_those_of_the_product(fit):
 def test_items_that_are_folded_in_get_their_levels(fit, axis):
     folded = fit.fold_in(R, axis=axis).axes[axis].levels
     np.testing.assert_allclose(folded.values, fit.axes[axis].levels.values, atol=0.02)
-    assert folded.table is fit.table
+    assert folded.tables is fit.rows.levels.tables
 
 
 def test_a_new_row_without_observations_has_level_0(fit):
@@ -209,7 +227,7 @@ def test_a_new_row_without_observations_has_level_0(fit):
         folded = fit.fold_in(np.vstack([R[:1], np.full_like(R[:1], np.nan)]))
     assert folded.rows.levels.values[1] == 0
     expected = fit.constant + fit.col_intercepts
-    expected += fit.table.at(np.zeros(R.shape[1]), fit.cols.levels.values)
+    expected += added_by_hand(folded, 1, np.arange(R.shape[1]))
     np.testing.assert_allclose(folded.predict_block([1])[0], expected)
 
 
@@ -218,12 +236,19 @@ def test_estimators_use_it(fit):
     model = fastemf.ExpectilePairRegressor(**SETTINGS)
     model.fit(np.column_stack([I, J]), R[I, J])
     found = model.factorization_
-    assert found.table is not None
+    assert found.tables
     known, new = model.predict([(I[0], J[0]), (I[0], 999)])
     assert known == found.predict(I[0], J[0])
-    i = found.rows.positions(I[0], "rows")
-    level = found.table.at(found.rows.levels.values[i], np.zeros(()))
-    assert new == pytest.approx(found.constant + found.row_intercepts[i] + level)
+    i = int(found.rows.positions(I[0], "rows"))
+    statistics = {
+        "row level": found.rows.levels.values[i],
+        "row noise": np.log(found.rows.noise.variances[i]),
+        "product": found.row_intercepts[i],
+        "column level": 0.0,
+        "column noise": 0.0,
+    }
+    added = sum(t.at(*(np.array(statistics[name]) for name in t.over)) for t in found.tables)
+    assert new == pytest.approx(found.constant + found.row_intercepts[i] + added)
 
 
 # --- explained -------------------------------------------------------------------------------
@@ -239,8 +264,8 @@ def test_the_parts_of_a_prediction_add_up(fit):
         assert parts.column == fit.col_intercepts[col]
         assert parts.factors == pytest.approx(float(fit.X[row] @ fit.Y[col]))
         plain = without_table(fit).explain(row, col)
-        assert plain.table == 0
-        assert parts.table == pytest.approx(parts.value - plain.value)
+        assert plain.tables == 0
+        assert parts.tables == pytest.approx(parts.value - plain.value)
 
 
 def test_a_fit_without_intercepts_is_its_factors():

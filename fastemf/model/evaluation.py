@@ -1,0 +1,208 @@
+"""`Evaluation`: what a model's predictions of given data are worth, beside simpler ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.loss import sign_weights
+from fastemf.model.prediction import Predicts
+from fastemf.model.reading import CellValues
+from fastemf.observations.medians import median
+from fastemf.solver.training import TrainingLevels
+
+__all__ = ["Evaluation", "Score", "evaluate_level"]
+
+FIT = "fit"
+CELLS_PER_PART = 1 << 18
+NOTHING_ADDED = 0.995  # of the best simple prediction's loss: above that the model adds nothing
+
+
+class Score(NamedTuple):
+    """What predictions of given data at one level are worth; see `Evaluation`."""
+
+    omega: float
+    """The level."""
+    name: str
+    """What predicted: ``"fit"``, or a simpler way."""
+    loss: float
+    """Mean expectile loss, in squared units of the data."""
+    skill: float
+    """1 − loss / that of the constant; NaN where there is none to compare with."""
+    effective_omega: float
+    """The level at which the predictions really lie."""
+    coverage: float
+    """Share of the values at or below their prediction."""
+    pinball: float
+    """Mean pinball loss at the share omega, in the data's unit."""
+    relative_error: float
+    """Median of |observed − predicted| / |observed|, of the values that are not 0."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What a model's predictions of given data are worth, beside simpler ones.
+
+    These come from the data that the model was fitted to: a constant, a level for each column,
+    levels for rows and columns, and each column's median. ``print(evaluation)`` shows a table of
+    all, and the verdict in words; ``pandas.DataFrame(evaluation.columns())`` is that table.
+    Observations count by their weights in all figures.
+
+    Attributes
+    ----------
+    scores : tuple of Score
+        One for each level and way to predict, the model first.
+    observations : int
+        How many were judged by.
+    left_out : int
+        Observations of labels that the model does not have, which ``unknown="nan"`` left out.
+    """
+
+    scores: tuple[Score, ...]
+    observations: int
+    left_out: int = 0
+
+    def score(self, name: str = FIT, omega: float | None = None) -> Score:
+        """Return one of the scores, that of the model's lowest level unless told otherwise.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> found = fastemf.complete(R, omega=0.1, k=2).evaluate(R)
+        >>> found.score("constant").skill
+        0.0
+        """
+        for one in self.scores:
+            if one.name == name and omega in (None, one.omega):
+                return one
+        raise ValueError(
+            f"name and omega must be those of a score, got {name!r} and {omega!r}; there are "
+            + ", ".join(f"{one.name!r} at {one.omega:g}" for one in self.scores)
+        )
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the scores as a table, by column.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> fastemf.complete(R, omega=0.1, k=2).evaluate(R).columns()["name"]
+        ['fit', 'constant', 'column', 'row + column', 'column median']
+        """
+        return {name: [getattr(one, name) for one in self.scores] for name in Score._fields}
+
+    def verdict(self) -> str:
+        """Say in words, a line for each level, how the model compares with simpler predictions.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> print(fastemf.complete(R, omega=0.1, k=2).evaluate(R).verdict())
+        the fit's loss is ... of a constant's, ... of the best simple prediction's (row + column)...
+        """
+        return "\n".join(self._verdicts())
+
+    def _verdicts(self) -> Iterator[str]:
+        fits = [one for one in self.scores if one.name == FIT]
+        for fit in fits:
+            at = f"omega={fit.omega:g}: " if len(fits) > 1 else ""
+            simple = [s for s in self.scores if s.omega == fit.omega and s.name != FIT]
+            if not simple:
+                yield (
+                    f"{at}the model keeps nothing of its data to compare with, as it was made by "
+                    "an older version: fit it again"
+                )
+                continue
+            constant, best = simple[0], min(simple, key=lambda one: one.loss)
+            if not constant.loss > 0:
+                yield f"{at}a constant predicts all observations"
+                continue
+            shares = [fit.loss / one.loss if one.loss > 0 else math.inf for one in (constant, best)]
+            words = "" if shares[1] <= NOTHING_ADDED else "; the fit adds nothing to that"
+            yield (
+                f"{at}the fit's loss is {shares[0]:.2f} of a constant's, {shares[1]:.2f} of the "
+                f"best simple prediction's ({best.name}){words}"
+            )
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {self.observations} observations, {len(self.scores)} scores>"
+
+    def __str__(self) -> str:
+        head = f"{self.observations:,} observations"
+        if self.left_out:
+            head += f" ({self.left_out:,} of unknown labels left out)"
+        lines = [["omega", "", "loss", "skill", "w_eff", "coverage", "pinball", "rel. error"]]
+        for omega, name, *figures in self.scores:
+            lines.append([_text(omega), name, *map(_text, figures)])
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        sides = [str.rjust, str.ljust, *[str.rjust] * (len(widths) - 2)]
+        table = ["  ".join(map(_placed, sides, line, widths)) for line in lines]
+        return "\n".join([f"{head}:", *table, self.verdict()])
+
+
+def _placed(side: Callable[[str, int], str], cell: str, width: int) -> str:
+    return side(cell, width)
+
+
+def _text(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}"
+
+
+def evaluate_level(
+    cells: CellValues, omega: float, predict: Predicts, training: TrainingLevels | None
+) -> list[Score]:
+    """Judge a model at one level, and the levels of its data, by the same observations."""
+    found = [_judged(FIT, cells, omega, predict)]
+    if training is None:
+        return found
+    for name in training.NAMES:
+        found.append(_judged(name, cells, omega, partial(training.predict, name)))
+    base = found[1].loss
+    return [one._replace(skill=1 - one.loss / base if base > 0 else math.nan) for one in found]
+
+
+def _judged(name: str, cells: CellValues, omega: float, predict: Predicts) -> Score:
+    """Sum up what predictions leave, a part of the observations at a time."""
+    loss = below = size = covered = pinball = 0.0
+    values, weights = cells.values, cells.weights
+    errors = np.empty(values.size)
+    for first in range(0, values.size, CELLS_PER_PART):
+        part = slice(first, first + CELLS_PER_PART)
+        b = values[part].astype(np.float64, copy=False)
+        r = b - predict(cells.rows[part], cells.cols[part])
+        apart, is_below = np.abs(r), r < 0
+        errors[part] = apart
+        v = 1.0 if weights is None else weights[part].astype(np.float64)
+        heavy = v * apart
+        sides = sign_weights(r, omega) * heavy
+        loss += float(np.sum(sides * apart))
+        pinball += float(np.sum(sides))
+        size += float(np.sum(heavy))
+        below += float(np.sum(heavy[is_below]))
+        covered += float(np.sum(v * (r <= 0)))
+    mass = float(values.size) if weights is None else float(np.sum(weights, dtype=np.float64))
+    return Score(
+        omega, name, loss / mass, math.nan, below / size if size > 0 else math.nan,
+        covered / mass, pinball / mass, _relative(errors, values, weights),
+    )  # fmt: skip
+
+
+def _relative(
+    errors: NDArray[np.float64], values: NDArray[Any], weights: NDArray[Any] | None
+) -> float:
+    """Divide errors by the sizes of the values, and find the median where those are not 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        errors /= np.abs(values)
+    defined = values != 0
+    if not defined.all():
+        errors, weights = errors[defined], None if weights is None else weights[defined]
+    return median(errors, None if weights is None else weights.astype(np.float64))

@@ -1,0 +1,516 @@
+"""`Quantiles`: what `fastemf.complete_quantiles` found, and what can be asked of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.labels import Labels
+from fastemf.inputs.tables import ColumnNames
+from fastemf.kernels.threads import count_threads
+from fastemf.model.factorization import Factorization
+from fastemf.model.folding import check_new
+from fastemf.model.mean_fit import MeanFit
+from fastemf.model.newcomers import left_of_new
+from fastemf.model.prediction import Axes, Predicts
+from fastemf.model.predictor import Predictor
+from fastemf.model.quantile_file import write_quantiles
+from fastemf.model.reading import named_columns, read_observations
+from fastemf.observations.memory import Observations
+from fastemf.observations.transformed import transformed_in_memory
+from fastemf.stacking.items import COLUMNS, KnownItems
+from fastemf.stacking.normal_scores import NormalScores
+from fastemf.stacking.promise import Promise, Simple, promised
+from fastemf.stacking.sampled import in_memory
+from fastemf.stacking.stack import Stack
+from fastemf.support.memory import check_memory
+from fastemf.support.validation import (
+    SAME_LEVEL,
+    check_axis,
+    check_choice,
+    check_share,
+)
+from fastemf.support.warn import ConvergenceWarning, PassedOnOnce
+
+__all__ = ["Interval", "QuantileParts", "Quantiles"]
+
+CELLS_PER_BLOCK = 1 << 15  # so that their columns stay in cache
+COLUMN, ROW_COLUMN = 1, 2  # places of the baselines among the columns
+
+
+class Interval(NamedTuple):
+    """Where values lie with a given share, in the data's unit; see `Quantiles.interval`."""
+
+    lower: NDArray[Any]
+    """The lower ends; minus infinity for an interval that is open below."""
+    upper: NDArray[Any]
+    """The upper ends; infinity for one that is open above."""
+
+
+class QuantileParts(NamedTuple):
+    """What a quantile is the sum of, in the data's unit; see `Quantiles.explain`."""
+
+    tau: float
+    """The share below it."""
+    parts: dict[str, float]
+    """What each column of the regression adds: its coefficient times its value."""
+    intercept: float
+    """What the regression adds to every cell."""
+    table: float
+    """What the table over the size of the prediction adds."""
+    value: float
+    """The quantile: the sum, within the range of the data, in order with the other quantiles."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Quantiles(Predictor):
+    """Quantiles of every cell of a matrix, and what they were worth on cells not seen.
+
+    `fastemf.complete_quantiles` makes it. What is asked as of any model (`predict`,
+    `predict_block`, `rank`) has the quantiles as the last axis, along which values never fall, or
+    takes the share of one as its ``level``: the safest service has the smallest 0.95 quantile.
+    Predictions lie in the range of the data. Of a row or column without observations, and with
+    ``unknown="model"`` of one that is not known, they say what the other side and all data say.
+
+    Attributes
+    ----------
+    fits : tuple of tuples of Factorization
+        For each level, that of ω = 0.5 first, and last for the normal scores at 0.5, the fits
+        without each of the folds; without labels.
+    labels : pair of Labels, or of None
+        What rows and columns are called.
+    normal : NormalScores
+        The normal scores of values.
+    items : KnownItems
+        What is known of rows and columns beside the factors.
+    stack : Stack
+        What makes quantiles of all this.
+    promises : tuple of Promise
+        For each quantile, what it was worth on cells out of fold.
+
+    See Also
+    --------
+    fastemf.plot.levels : The quantiles of one row as bands.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+    >>> quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), k=2)
+    >>> quantiles.predict([3, 4, 5], 7).shape, quantiles.predict_block([0, 5]).shape
+    ((3, 2), (2, 50, 2))
+    >>> safest = quantiles.rank(3, 5, order="smallest", level=0.9)
+    >>> bool((safest.values[1:] >= safest.values[:-1]).all())
+    True
+    """
+
+    fits: tuple[tuple[Factorization, ...], ...]
+    labels: tuple[Labels | None, Labels | None]
+    normal: NormalScores
+    items: KnownItems
+    stack: Stack
+    promises: tuple[Promise, ...]
+
+    @property
+    def taus(self) -> tuple[float, ...]:
+        """The shares below the quantiles, from the lowest on."""
+        return self.stack.taus
+
+    @cached_property
+    def axes(self) -> Axes:
+        """Rows and columns of the first fit, with labels."""
+        rows, cols = (
+            replace(axis, labels=labels)
+            for axis, labels in zip(self.fits[0][0].axes, self.labels, strict=True)
+        )
+        return rows, cols
+
+    @property
+    def k(self) -> int:
+        """The rank of each fit."""
+        return self.fits[0][0].k
+
+    @property
+    def value_name(self) -> str | None:
+        """The column that the values came from, if it had a name."""
+        return self.fits[0][0].value_name
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns that the regressions are on."""
+        return (*COLUMNS, *(f"fit at {level[0].omega:g}" for level in self.fits[1:-1]))
+
+    def __repr__(self) -> str:
+        m, n = self.shape
+        taus = ", ".join(f"{tau:g}" for tau in self.taus)
+        fits = sum(map(len, self.fits))
+        return f"<Quantiles {m} x {n}, taus=({taus}), k={self.k}, {fits} fits, {self._dtype}>"
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *map(str, self.promises)])
+
+    # --- questions -------------------------------------------------------------------------
+
+    def interval(
+        self,
+        rows: Any,
+        cols: Any = None,
+        *,
+        coverage: float = 0.9,
+        side: str = "central",
+        unseen: str = "model",
+        unknown: str = "error",
+    ) -> Interval:
+        """Predict an interval that holds a given share of the values of cells like these.
+
+        Parameters
+        ----------
+        rows, cols, unseen, unknown
+            As in `predict`.
+        coverage
+            The share, in (0, 1).
+        side
+            ``"central"``: as many values above as below it, which takes the quantiles
+            (1 − coverage) / 2 and (1 + coverage) / 2; ``"below"``: up to the quantile `coverage`;
+            ``"above"``: from the quantile 1 − coverage on. They must be among those fitted.
+
+        Returns
+        -------
+        Interval
+            ``lower`` and ``upper``, of the broadcast shape.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+        >>> quantiles = fastemf.complete_quantiles(R, (0.1, 0.5, 0.9), k=2)
+        >>> low, high = quantiles.interval(3, 7, coverage=0.8)
+        >>> bool(low <= high)
+        True
+        >>> quantiles.interval(3, 7, coverage=0.9, side="below").lower.tolist()
+        -inf
+        """
+        share = check_share(coverage, "coverage")
+        check_choice(side, "side", ("central", "below", "above"))
+        wanted = {
+            "central": ((1 - share) / 2, (1 + share) / 2),
+            "below": (None, share),
+            "above": (1 - share, None),
+        }[side]
+        what = f'coverage={coverage!r} with side="{side}" takes quantiles that'
+        places = [None if tau is None else self._place(tau, what) for tau in wanted]
+        found = self.predict(rows, cols, unseen=unseen, unknown=unknown)
+        ends = [
+            np.where(np.isnan(found[..., 0]), np.nan, found.dtype.type(infinite))
+            if at is None
+            else found[..., at]
+            for at, infinite in zip(places, (-np.inf, np.inf), strict=True)
+        ]
+        return Interval(np.asarray(ends[0]), np.asarray(ends[1]))
+
+    def explain(self, row: Any, col: Any, *, tau: float) -> QuantileParts:
+        """Take one quantile of one cell apart: what it is the sum of, in the data's unit.
+
+        Parameters
+        ----------
+        row, col
+            A row and a column: indices, or labels where there are some.
+        tau
+            One of the quantiles.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+        >>> quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), k=2)
+        >>> parts = quantiles.explain(3, 7, tau=0.9)
+        >>> bool(parts.value == quantiles.predict(3, 7)[1])
+        True
+        """
+        t = self._place(tau, "tau")
+        at = [
+            axis.known_positions(given, what)
+            for axis, given, what in zip(self.axes, (row, col), ("rows", "cols"), strict=True)
+        ]
+        for index, name in zip(at, ("row", "col"), strict=True):
+            if index.ndim:
+                raise ValueError(f"{name} must be a single one, got shape {index.shape}")
+        i, j = (np.atleast_1d(index) for index in at)
+        columns = self._columns(i, j)[t]
+        regression, table = self.stack.parts[t]
+        before = regression.at(columns)
+        added = [
+            float(coefficient * column[0])
+            for coefficient, column in zip(regression.coefficients, columns, strict=True)
+        ]
+        return QuantileParts(
+            self.taus[t],
+            {name: part for name, part in zip(self.columns, added, strict=True) if part},
+            regression.intercept,
+            float((table.corrected(before) - before)[0]),
+            float(self._cells(i, j)[0, t]),
+        )
+
+    # --- how good they are -----------------------------------------------------------------
+
+    def evaluate(
+        self,
+        R: Any,
+        *,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+    ) -> tuple[Promise, ...]:
+        """Judge the quantiles by data that were not fitted, beside simpler predictions.
+
+        Parameters
+        ----------
+        R
+            Observations of the matrix, in any form that `fastemf.complete` takes and that is in
+            memory.
+        rows, cols, values, weights, shape
+            As in `Factorization.objective`.
+
+        Returns
+        -------
+        tuple of Promise
+            For each quantile the shares at or below and the pinball losses, as in ``promises``.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.6, random_state=0).R
+        >>> train, test = fastemf.datasets.split(R, 0.7, random_state=0)
+        >>> quantiles = fastemf.complete_quantiles(train, (0.5, 0.9), k=2)
+        >>> found = quantiles.evaluate(test)[1]
+        >>> found.pinball < found.constant
+        True
+        """
+        names = named_columns(self.axes, self.value_name, R, (rows, cols, values))
+        observed = read_observations(self.axes, R, names, weights, shape)
+        cells = in_memory(observed)
+        predicted = self._cells(cells.rows, cells.cols)
+        columns = self._columns(cells.rows, cells.cols)
+        return tuple(
+            promised(
+                cells,
+                tau,
+                predicted[:, t].astype(np.float64),
+                Simple(
+                    np.full(cells.values.size, self.items.constant(t)),
+                    columns[t][COLUMN],
+                    columns[t][ROW_COLUMN],
+                ),
+            )
+            for t, tau in enumerate(self.taus)
+        )
+
+    # --- new rows and columns --------------------------------------------------------------
+
+    def fold_in(
+        self,
+        R_new: Any,
+        *,
+        axis: int = 0,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+        n_jobs: int = -1,
+    ) -> Quantiles:
+        """Find the quantiles of new rows (axis 0) or columns (axis 1), the other side held fixed.
+
+        Each new row is solved in every fit, and its own quantiles are found as those of the
+        others were. What the quantiles promise was not measured for such rows, and the
+        ``promises`` of the result say so.
+
+        Parameters
+        ----------
+        R_new, axis, rows, cols, values, weights, shape, n_jobs
+            As in `Factorization.fold_in`.
+
+        Returns
+        -------
+        Quantiles
+            Of the new rows (columns), which go by number from 0 or by their labels, and the same
+            other side.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocsr()
+        >>> quantiles = fastemf.complete_quantiles(R[:50], (0.5, 0.9), k=2)
+        >>> new = quantiles.fold_in(R[50:])
+        >>> new.shape, new.promises[0].measured
+        ((10, 50), False)
+        """
+        names = (rows, cols, values)
+        observed = self._new_observations(R_new, axis, names, weights, shape, n_jobs)
+        return self._folded(observed, axis, count_threads(n_jobs))
+
+    def extend(
+        self,
+        R_new: Any,
+        *,
+        axis: int = 0,
+        rows: str | None = None,
+        cols: str | None = None,
+        values: str | None = None,
+        weights: Any = None,
+        shape: Any = None,
+        n_jobs: int = -1,
+    ) -> Quantiles:
+        """Add new rows (axis 0) or columns (axis 1), found as by `fold_in`, after the old ones.
+
+        Parameters
+        ----------
+        R_new, axis, rows, cols, values, weights, shape, n_jobs
+            As in `Factorization.extend`.
+
+        Returns
+        -------
+        Quantiles
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocsr()
+        >>> quantiles = fastemf.complete_quantiles(R[:50], (0.5, 0.9), k=2)
+        >>> quantiles.extend(R[50:]).shape
+        (60, 50)
+        """
+        names = (rows, cols, values)
+        observed = self._new_observations(R_new, axis, names, weights, shape, n_jobs)
+        check_new(self.axes[axis], axis, observed)
+        return self._joined(self._folded(observed, axis, count_threads(n_jobs)), axis)
+
+    def _new_observations(
+        self, R_new: Any, axis: int, names: ColumnNames, weights: Any, shape: Any, n_jobs: int
+    ) -> Observations:
+        check_axis(axis, ("new rows", "new columns"))
+        names = named_columns(self.axes, self.value_name, R_new, names)
+        return read_observations(self.axes, R_new, names, weights, shape, new=axis, n_jobs=n_jobs)
+
+    def _folded(self, observed: Observations, axis: int, n_threads: int) -> Quantiles:
+        unlabelled = replace(observed, row_labels=None, col_labels=None)
+        scored = transformed_in_memory(unlabelled, self.normal.of_values)
+        left, fits = {}, []
+        with PassedOnOnce(leave_out=ConvergenceWarning):
+            for place, level in enumerate(self.fits):
+                last = place == len(self.fits) - 1
+                source = scored if last else unlabelled
+                fits.append(tuple(fit._folded(source, axis, n_threads) for fit in level))
+                if place == 0 or last:
+                    found = [left_of_new(fit, axis, source, n_threads) for fit in fits[-1]]
+                    left[last] = np.stack(found)
+        items = self.items.folded(axis, in_memory(observed), left[False], left[True])
+        return self._new(axis, tuple(fits), items, _new_labels(self.labels[axis], axis, observed))
+
+    def _joined(self, new: Quantiles, axis: int) -> Quantiles:
+        fits = tuple(
+            tuple(fit._joined(other, axis) for fit, other in zip(level, others, strict=True))
+            for level, others in zip(self.fits, new.fits, strict=True)
+        )
+        ours, theirs = self.labels[axis], new.labels[axis]
+        labels = None if ours is None or theirs is None else ours.joined(theirs)
+        return self._new(axis, fits, self.items.extended(new.items, axis), labels)
+
+    def _new(
+        self,
+        axis: int,
+        fits: tuple[tuple[Factorization, ...], ...],
+        items: KnownItems,
+        labels: Labels | None,
+    ) -> Quantiles:
+        """Return quantiles of which one axis is another, so that their promises are not theirs."""
+        promises = tuple(replace(promise, measured=False) for promise in self.promises)
+        both = (labels, self.labels[1]) if axis == 0 else (self.labels[0], labels)
+        return replace(self, fits=fits, items=items, labels=both, promises=promises)
+
+    # --- the model file --------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`.
+
+        The file holds some 25 pairs of factors, and about as much again as one of them.
+
+        Examples
+        --------
+        >>> import fastemf, tempfile, os
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+        >>> path = os.path.join(tempfile.mkdtemp(), "quantiles.npz")
+        >>> fastemf.complete_quantiles(R, (0.5, 0.9), k=2).save(path)
+        >>> fastemf.load(path).taus
+        (0.5, 0.9)
+        """
+        write_quantiles(path, self)
+
+    # --- how a cell is predicted -----------------------------------------------------------
+
+    @cached_property
+    def _means(self) -> list[MeanFit]:
+        return [MeanFit(level) for level in self.fits]
+
+    @cached_property
+    def _used(self) -> list[NDArray[np.bool_]]:
+        return [part.regression.coefficients != 0 for part in self.stack.parts]
+
+    def _columns(
+        self,
+        i: NDArray[np.integer],
+        j: NDArray[np.integer],
+        used: list[NDArray[np.bool_]] | None = None,
+    ) -> list[NDArray[np.float64]]:  # fmt: skip
+        """Compute the columns of each quantile for cells by position, in one dimension."""
+        location, *fits, scores = (mean.at(i, j) for mean in self._means)
+        return self.items.columns(i, j, location, scores, fits, self.normal, used)
+
+    def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
+        shape, i, j = i.shape, i.ravel(), j.ravel()
+        out = np.empty((i.size, len(self.taus)), self._dtype)
+        for first in range(0, i.size, CELLS_PER_BLOCK):
+            part = slice(first, first + CELLS_PER_BLOCK)
+            out[part] = self.stack.at(self._columns(i[part], j[part], self._used))
+        return out.reshape(*shape, len(self.taus))
+
+    def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
+        n, count = self.shape[1], len(self.taus)
+        check_memory(
+            i.size * n * count * self._dtype.itemsize,
+            f"a block of {i.size} rows, {n} columns and {count} quantiles",
+            "predict fewer rows at a time",
+        )
+        return self._cells(*np.meshgrid(i, np.arange(n), indexing="ij"))
+
+    def _of_level(self, level: Any) -> tuple[float, Predicts]:
+        if level is None:
+            fitted = ", ".join(f"{tau:g}" for tau in self.taus)
+            raise ValueError(f"level must be one of the quantiles fitted, {fitted}, got None")
+        t = self._place(level, "level")
+        return self.taus[t], lambda i, j: self._cells(i, j)[..., t]
+
+    def _place(self, tau: Any, what: str) -> int:
+        wanted = check_share(tau, what)
+        distances = np.abs(np.array(self.taus) - wanted)
+        if distances.min() > SAME_LEVEL:
+            fitted = ", ".join(f"{one:g}" for one in self.taus)
+            raise ValueError(f"{what} must be one of the quantiles fitted, {fitted}, got {tau:g}")
+        return int(np.argmin(distances))
+
+
+def _new_labels(before: Labels | None, axis: int, observed: Observations) -> Labels | None:
+    """Return the labels of what was folded in: its own, or its numbers where it has none."""
+    if before is None:
+        return None
+    found = (observed.row_labels, observed.col_labels)[axis]
+    if found is None:
+        found = Labels(np.arange(observed.shape[axis]))
+    return found.renamed(before.name) if found.name is None else found
