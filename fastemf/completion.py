@@ -19,6 +19,7 @@ from fastemf.solver.checkpoint import Checkpoint, checkpoint_of
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.fitting import alternate
 from fastemf.solver.holding import Holding
+from fastemf.solver.imputation import Censoring
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.path import sees_all, tune
@@ -51,6 +52,7 @@ def complete(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
     reg_scaling: str = "count",
@@ -106,6 +108,15 @@ def complete(
         with the triplets or with ``R.data`` (CSR, CSC, COO), a sparse matrix with
         the same stored entries, an array of a dense R's shape, or the name of a table's
         column. Weight two is the observation twice.
+    censored
+        Which values are not what would have been measured, but limits it was beyond, as a call
+        that gave up after 20 s took longer. ``("right", 20.0)`` says it of every value at or
+        above 20.0, ``("left", limit)`` likewise of those at or below. Else one mark for each
+        observation, ``"right"``, ``"left"`` or empty, where true means ``"right"``: an array
+        aligned with the triplets or with ``R.data``, the name of a table's column, or a matrix of
+        R's shape, dense or sparse. Such values are replaced, on the way, by what the fit and the
+        residuals of all others let expect beyond them; see Notes. A store or a cluster takes a
+        limit only.
     shape
         (rows, columns) for triplets; the default is the largest index + 1.
     reg
@@ -211,6 +222,14 @@ def complete(
     property, which sampling single entries does not have: for completion, recovery
     is an experimental fact.
 
+    Censored values are replaced as Buckley and James (1979) do: by the fit plus the mean residual
+    beyond the limit under the Kaplan–Meier estimate of all residuals, in units of the noise of
+    rows and columns, a few times as the fit improves (``renewals`` of its history). This assumes
+    that residuals beyond a limit are like those of other rows and columns, in that unit, and that
+    what is censored does not depend on more than the limit. Of a row or column most of which is
+    censored hardly more can be known than that it lies beyond; and what lies further out than all
+    residuals that were observed remains unknown anywhere, so high levels stay too low.
+
     Examples
     --------
     >>> import fastemf
@@ -240,9 +259,9 @@ def complete(
         checkpoint_every=checkpoint_every, resume=resume,
     )  # fmt: skip
     names = (rows, cols, values)
-    with open_source(R, weights, shape, names, client, n_jobs) as source:
+    with open_source(R, weights, shape, names, client, n_jobs, censored) as source:
         rng = settings.generator()
-        return fit(hold_apart(source, validation, rng, names), settings, rng)
+        return fit(hold_apart(source, validation, rng, names, censored), settings, rng)
 
 
 def fit(
@@ -282,8 +301,20 @@ def fit(
             data.held_out, omega, mu=mu, scale=engine.spread, n_threads=settings.n_threads
         )
     checkpoint = checkpoint_of(settings, lambda: data.digests, data.seed)
-    plan = _planned(data, engine, judge, settings, rng, holding or Holding(), checkpoint)
-    end = alternate(plan.engine, plan.start, plan.schedule, settings, checkpoint, judge)
+    near, censoring = engine.on(data.at_hand), None
+    if data.is_censored:
+        censoring = Censoring(engine, near, data.cap, data.marks)
+        first = censoring.first(settings)
+        engine, near = censoring.engine(first), censoring.near(first)
+        judge = judge and censoring.judge(judge, first)
+    plan = _planned(data, engine, near, judge, settings, rng, holding or Holding(), checkpoint)
+    renew = None if censoring is None else censoring.renewing(plan.engine)
+    end = alternate(plan.engine, plan.start, plan.schedule, settings, checkpoint, judge, renew)
+    imputation = None
+    if censoring is not None:
+        last = end.values_of or first
+        engine, imputation = censoring.engine(last), censoring.imputation(last)
+        plan = plan.with_values(engine, censoring.near(last))
     shift, noise, levels = plan.remains(end, settings)
     unseen = [np.flatnonzero(side.mass == 0) for side in (observations.by_row, observations.by_col)]
     labels = (observations.row_labels, observations.col_labels)
@@ -314,6 +345,7 @@ def fit(
         tuning=plan.tuning,
         training=training,
         value_name=data.value_name,
+        imputation=imputation,
     )
 
 
@@ -351,6 +383,11 @@ class _Plan:
         tuned = 0.0 if self.tuned is None else self.tuned.intercept_ridge
         return tuned or asymmetry(self.engine.omega)
 
+    def with_values(self, engine: CompletionEngine, near: CompletionEngine) -> _Plan:
+        """Return the same plan for other values, those of `engine` and `near`."""
+        moved = self.near and self.near.on(near.observations)
+        return replace(self, engine=self.engine.on(engine.observations), near=moved)
+
     def remains(self, end: Outcome, settings: Settings) -> _Remains:
         """Find the shift of a tuned fit, and what its tables and new rows need to know."""
         if self.tuned is None or self.near is None:
@@ -386,13 +423,17 @@ def _levels(
 def _planned(
     data: Data,
     engine: CompletionEngine,
+    near: CompletionEngine,
     judge: CompletionEngine | None,
     settings: Settings,
     rng: np.random.Generator,
     holding: Holding,
     checkpoint: Checkpoint | None,
 ) -> _Plan:
-    """Choose the ridge, by tuning where that is asked for, and where to start."""
+    """Choose the ridge, by tuning where that is asked for, and where to start.
+
+    `near` is the same as `engine`, with its entries at hand where they are few.
+    """
     init = settings.init
 
     def start() -> tuple[NDArray[Any], NDArray[Any]]:
@@ -408,7 +449,6 @@ def _planned(
     if settings.reg == "noise":
         return _Plan(engine, following, start)
     earlier = init.tuning if isinstance(init, Factorization) else None
-    near = engine.on(data.at_hand)
     found = holding.tuned(
         near,
         settings,
@@ -435,7 +475,8 @@ def _planned(
     use_found = init == "spectral" and not follows and sees_all(engine)
     use_found |= isinstance(init, Factorization)
     first = start_found if use_found else start
-    return _Plan(chosen, schedule, first, found, found.tuning, chosen.on(data.at_hand))
+    at_hand = chosen.on(near.observations)
+    return _Plan(chosen, schedule, first, found, found.tuning, at_hand)
 
 
 def _objective(

@@ -109,6 +109,7 @@ def level_for_coverage(  # type: ignore[misc]  # whose settings have names
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
     reg_scaling: str = "count",
@@ -164,7 +165,7 @@ def level_for_coverage(  # type: ignore[misc]  # whose settings have names
         Rank; 0 as in `complete`.
     held_out
         Share of the cells to hold out, in (0, 1). Repeated observations of a cell stay together.
-    rows, cols, values, weights, shape
+    rows, cols, values, weights, censored, shape
         As in `complete`. Weights also count in the share.
     reg
         Ridge, as in `complete`; ``"auto"`` tunes one level for all.
@@ -228,12 +229,12 @@ def level_for_coverage(  # type: ignore[misc]  # whose settings have names
     )  # fmt: skip
     rng = settings.generator()
     names = (rows, cols, values)
-    observations = open_in_memory(R, weights, shape, names, n_jobs)
+    observations = open_in_memory(R, weights, shape, names, n_jobs, censored)
     out = hold_out.held_out(observations, share_out, rng, "held_out")
     fitted, judged = observations.subset(~out), _Judge(observations.subset(out))
     for share in wanted:
         _check_enough(judged, share)
-    fits = _Fits(hold_apart(fitted, validation, rng, names), settings, rng)
+    fits = _Fits(hold_apart(fitted, validation, rng, names, censored), settings, rng)
     with PassedOnOnce(leave_out=ConvergenceWarning):
         tried = [_tried(share, _first_guess(fitted, share), fits, judged) for share in wanted]
     count = int(np.count_nonzero(out))

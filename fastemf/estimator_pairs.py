@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fastemf.inputs.censoring import cap_of
 from fastemf.kernels.threads import count_threads
 from fastemf.observations.memory import Observations, observe
 
@@ -42,7 +43,9 @@ class PairRegressor(RegressorMixin, BaseEstimator):
         tags.regressor_tags.poor_score = True  # on the checks' data, whose X are measurements
         return tags
 
-    def _observed(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> Observations:
+    def _observed(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, censored: Any
+    ) -> Observations:
         """Read what is to be fitted, with labels; observations that weigh nothing are left out."""
         values = validate_data(self, y=y, y_numeric=True)
         columns = self._pairs(X, reset=True)
@@ -53,10 +56,13 @@ class PairRegressor(RegressorMixin, BaseEstimator):
             kept = np.flatnonzero(weights)
             columns = [_safe_indexing(column, kept) for column in columns]
             values, weights = values[kept], weights[kept]
+            if censored is not None and cap_of(censored) is None:
+                censored = _safe_indexing(np.asarray(censored), kept)
         n_threads = count_threads(self.n_jobs)
         return observe(
-            (*columns, values), weights=weights, labels=(None, None), n_threads=n_threads
-        )
+            (*columns, values), weights=weights, labels=(None, None), censored=censored,
+            n_threads=n_threads,
+        )  # fmt: skip
 
     def _asked(self, X: Any) -> list[Any]:
         """Read the pairs that a fitted estimator is asked for: rows and columns."""

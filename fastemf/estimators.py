@@ -262,7 +262,13 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
             random_state=random_state, n_jobs=n_jobs,
         )  # fmt: skip
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        censored: Any = None,
+    ) -> Self:
         """Fit the values `y` observed at the pairs `X`.
 
         Parameters
@@ -275,6 +281,9 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
             The values observed.
         sample_weight
             Weight of each observation: two is the observation twice, zero leaves it out.
+        censored
+            Which values are limits that the truth was beyond, as in `fastemf.complete`: a pair
+            such as ``("right", 20.0)``, or a mark for each observation.
 
         Examples
         --------
@@ -283,7 +292,7 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
         >>> fastemf.ExpectilePairRegressor(k=1).fit(X, [1.0, 2.0, 3.0]).factorization_.shape
         (2, 2)
         """
-        return self._complete(self._observed(X, y, sample_weight))
+        return self._complete(self._observed(X, y, sample_weight, censored))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the expectiles of the pairs `X`, in the unit of `y`.

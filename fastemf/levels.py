@@ -34,6 +34,7 @@ def complete_levels(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
     reg_scaling: str = "count",
@@ -75,7 +76,7 @@ def complete_levels(
         for "95 % of the values below", see `complete_quantiles`.
     k
         Rank of each level's fit; 0 as in `complete`.
-    rows, cols, values, weights, shape, client
+    rows, cols, values, weights, censored, shape, client
         As in `complete`.
     reg
         Ridge, as in `complete`: ``"auto"`` tunes each level, and with ``"noise"`` the ridge of
@@ -140,11 +141,11 @@ def complete_levels(
     names = (rows, cols, values)
     fits: dict[float, Factorization] = {}
     with (
-        open_source(R, weights, shape, names, client, n_jobs) as source,
+        open_source(R, weights, shape, names, client, n_jobs, censored) as source,
         PassedOnOnce(leave_out=ConvergenceWarning),
     ):
         rng = settings.generator()
-        data = hold_apart(source, validation, rng, names)
+        data = hold_apart(source, validation, rng, names, censored)
         fit: Factorization | None = None
         for omega in wanted if data.fitted.tail_is_right() else reversed(wanted):
             fit = fits[omega] = fit_near(fit, data, each[omega], rng)

@@ -73,12 +73,18 @@ class QuantilePairRegressor(PairRegressor):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        censored: Any = None,
+    ) -> Self:
         """Fit the values `y` observed at the pairs `X`.
 
         Parameters
         ----------
-        X, y, sample_weight
+        X, y, sample_weight, censored
             As in `ExpectilePairRegressor.fit`.
 
         Examples
@@ -89,7 +95,7 @@ class QuantilePairRegressor(PairRegressor):
         >>> model.quantiles_.taus, model.quantiles_.shape
         ((0.9,), (30, 20))
         """
-        observed = self._observed(X, y, sample_weight)
+        observed = self._observed(X, y, sample_weight, censored)
         settings = self.get_params(deep=False)
         sweeps: list[SweepRecord] = []
         self.quantiles_: Quantiles = complete_quantiles(

@@ -14,6 +14,7 @@ from fastemf.cross_fitting import FIRST_LEVEL, CrossFit
 from fastemf.model.factorization import Factorization
 from fastemf.model.quantiles import Quantiles
 from fastemf.observations.transformed import transformed
+from fastemf.solver.imputation import replaced
 from fastemf.solver.opening import hold_apart, open_source
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.sampling import FOLDS
@@ -45,6 +46,7 @@ def complete_quantiles(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
     intercepts: bool = True,
@@ -90,7 +92,7 @@ def complete_quantiles(
         least 20 cells must lie beyond each.
     k
         Rank of each fit; 0 as in `complete`.
-    rows, cols, values, weights, shape, client
+    rows, cols, values, weights, censored, shape, client
         As in `complete`. Weight two is the observation twice.
     reg
         Ridge of the fits, as in `complete`; ``"auto"`` tunes one level and the normal scores.
@@ -159,11 +161,12 @@ def complete_quantiles(
     )  # fmt: skip
     names = (rows, cols, values)
     with (
-        open_source(R, weights, shape, names, client, n_jobs) as source,
+        open_source(R, weights, shape, names, client, n_jobs, censored) as given,
         PassedOnOnce(leave_out=ConvergenceWarning),
     ):
-        check_rank(settings.k, source.shape, minimum=0)
-        data = hold_apart(source, None, settings.generator(), names)
+        check_rank(settings.k, given.shape, minimum=0)
+        data = hold_apart(given, None, settings.generator(), names, censored)
+        source = replaced(data, settings)
         cells = sampled(source, data.marks)
         _check_enough(cells, wanted)
         levels = _levels(wanted)

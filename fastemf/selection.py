@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf import completion
+from fastemf.inputs.censoring import left_of_limits
 from fastemf.kernels.threads import single_threaded_blas
 from fastemf.loss import sign_weights
 from fastemf.model.factorization import Factorization
@@ -155,6 +156,7 @@ def select(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg_scaling: str = "count",
     intercepts: bool = False,
@@ -203,7 +205,7 @@ def select(
     rule
         ``"best"``: the lowest loss. ``"one_se"``: the simplest setting (smallest rank, then
         strongest ridge) whose loss is within one standard error of the lowest.
-    rows, cols, values, weights, shape
+    rows, cols, values, weights, censored, shape
         As in `fastemf.complete`.
     reg_scaling, intercepts, tol, max_iter, momentum, anneal, orthogonalize, solver
         As in `fastemf.complete`, for every fit.
@@ -253,10 +255,12 @@ def select(
     for reg in ridges:
         replace(settings, reg=reg)  # checks each ridge now, not in the middle of the work
     names = (rows, cols, values)
-    observed = open_in_memory(R, weights, shape, names, n_jobs)
+    observed = open_in_memory(R, weights, shape, names, n_jobs, censored)
     ks = _check_ranks(ks, observed.shape, settings.intercepts)
     if validation is not None and not isinstance(validation, numbers.Real):  # entries, read once
-        validation = hold_apart(observed, validation, settings.generator(), names).held_out
+        validation = hold_apart(
+            observed, validation, settings.generator(), names, censored
+        ).held_out
         names = (None, None, None)
 
     def fitted(to_fit: Observations, k: int, reg: Any, init: Any = "spectral") -> Factorization:
@@ -319,7 +323,7 @@ class _Trial:
         """Add the losses of a fold's cells."""
         side, parts = held.by_row, self._masses.shape[1]
         v = side.weights if side.weights.size else np.ones(held.size)
-        r = residuals(fit.axes, fit.constant, held)
+        r = left_of_limits(residuals(fit.axes, fit.constant, held), side.censored)
         losses = v * sign_weights(r, fit.omega) * r**2
         self._losses[place, fold] = np.bincount(part, losses, minlength=parts)
         self._masses[fold] = np.bincount(part, v, minlength=parts)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "add_censored",
     "add_data",
     "add_fit",
     "add_json",
@@ -69,6 +70,27 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
     )
 
     add_writing(parser)
+
+
+def add_censored(parser: argparse.ArgumentParser) -> None:
+    """Add which of the observations are limits that the truth was beyond."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--censored-above", type=float, metavar="LIMIT",
+        help="values at or above LIMIT say only that the truth is above, as time-outs do",
+    )  # fmt: skip
+    group.add_argument(
+        "--censored", type=utf8, metavar="NAME",
+        help="column that says the same line by line: right (or true) for a value that the truth "
+        "is above, left for one that it is below, else empty",
+    )  # fmt: skip
+
+
+def censored_of(args: argparse.Namespace) -> Any:
+    """Return the keyword `censored` that `add_censored` stands for."""
+    if getattr(args, "censored_above", None) is not None:
+        return ("right", args.censored_above)
+    return getattr(args, "censored", None)
 
 
 def add_writing(parser: argparse.ArgumentParser) -> None:
@@ -267,13 +289,15 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
     present = None if Path(path).is_dir() else column_names(source())
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]
+    censored = censored_of(args)
+    told = {} if censored is None else {"censored": censored}
     if present is None:
-        if len(missing) < 3 or args.weights is not None:
+        if len(missing) < 3 or args.weights is not None or isinstance(censored, str):
             raise ValueError(f"{path} is not a table: it has no columns to name")
-        return {"R": path}
+        return {"R": path, **told}
     columns = list(options.values())
     if missing:
-        present = [name for name in present if name != args.weights]
+        present = [name for name in present if name not in (args.weights, censored)]
         if len(missing) < 3 or len(present) != 3:
             raise ValueError(
                 f"name the columns of {path} with {', '.join(missing)}; "
@@ -282,7 +306,7 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
         columns = list(present)
     return {
         "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
-        "weights": args.weights,
+        "weights": args.weights, **told,
     }  # fmt: skip
 
 
@@ -297,9 +321,10 @@ def read_judged(args: argparse.Namespace, model: Any, name: str = "data") -> dic
     columns = [told or own for told, own in zip(given, ours, strict=True)]
     if present is None or not set(columns) <= set(present):
         return read_data(args, name)
+    censored = censored_of(args)
     return {
         "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
-        "weights": args.weights,
+        "weights": args.weights, **({} if censored is None else {"censored": censored}),
     }  # fmt: skip
 
 

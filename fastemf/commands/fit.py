@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from fastemf.commands.arguments import (
+    add_censored,
     add_data,
     add_model,
     add_validation,
@@ -28,6 +29,7 @@ def add(commands: Any) -> None:
         "with fastemf predict and rank.",
     )
     add_data(parser, stores=True)
+    add_censored(parser)
     level = parser.add_mutually_exclusive_group()
     level.add_argument(
         "--omega", type=float, default=0.5,

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from fastemf.commands.arguments import (
+    add_censored,
     add_data,
     add_model,
     add_validation,
@@ -27,6 +28,7 @@ def add(commands: Any) -> None:
         "in a file. fastemf predict then gives one column for each; they never cross.",
     )
     add_data(parser, stores=True)
+    add_censored(parser)
     parser.add_argument(
         "--omegas", type=float, nargs="+", default=[0.1, 0.5, 0.9], metavar="OMEGA",
         help="two levels or more in (0, 1), after the data or before another option (default "

@@ -5,7 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_data, add_model, check_free, fit_options, read_data
+from fastemf.commands.arguments import (
+    add_censored,
+    add_data,
+    add_model,
+    check_free,
+    fit_options,
+    read_data,
+)
 from fastemf.commands.info import print_facts
 
 __all__ = ["add", "run"]
@@ -23,6 +30,7 @@ def add(commands: Any) -> None:
         "never cross. fastemf rank --at 0.95 ranks by risk.",
     )
     add_data(parser, stores=True)
+    add_censored(parser)
     parser.add_argument(
         "--at", type=float, nargs="+", default=[0.5, 0.95, 0.99], metavar="SHARE",
         help="shares of the values at or below, in (0, 1), after the data or before another "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastemf.commands.arguments import (
+    add_censored,
     add_data,
     add_fit,
     add_json,
@@ -30,6 +31,7 @@ def add(commands: Any) -> None:
         "expectile loss), print the comparison, and fit the chosen setting to all data.",
     )
     add_data(parser)
+    add_censored(parser)
     parser.add_argument(
         "--omega", type=float, default=0.5, help="expectile level in (0, 1) (default 0.5, the mean)"
     )

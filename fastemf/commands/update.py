@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from fastemf.commands.arguments import (
+    add_censored,
     add_data,
     add_json,
     add_out,
@@ -33,6 +34,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("model", help="model file, of fastemf fit, levels, select or update")
     add_data(parser, stores=True)
+    add_censored(parser)
     parser.add_argument(
         "--all", action="store_true", dest="everything",
         help="the data are all there are, old and new: refit, from the old model",
@@ -98,12 +100,13 @@ def _extended(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]
         raise ValueError(f"{args.data} is a matrix; new rows come as a table")
     labels, numbers = [data["rows"], data["cols"]], [data["values"]]
     numbers += [] if args.weights is None else [args.weights]
+    marks = [args.censored] if args.censored is not None else []
     texts = [
         name
         for name, axis in zip(labels, model.axes, strict=True)
         if axis.labels.kind == "str"
     ]  # fmt: skip
-    table = read_file(data.pop("R"), labels, numbers, texts).content
+    table = read_file(data.pop("R"), labels + marks, numbers, texts).content
     rows, cols = (
         axis.positions(like(axis.labels, table.column(name), name, "nan"), name)
         for axis, name in zip(model.axes, labels, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
 from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.folding import folded_axis, joined_axis
+from fastemf.model.limits import has_limits, known_imputation, with_limits_replaced
 from fastemf.model.loo import LeaveOneOut, leave_one_out
 from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.model import Model
@@ -25,6 +27,7 @@ from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.imputation import Imputation, without_censored
 from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge, SweepRecord
 from fastemf.solver.tables import Table
@@ -34,6 +37,9 @@ from fastemf.solver.weighting import plain
 from fastemf.support.validation import check_clip, check_fitted_level, check_integer
 
 __all__ = ["Factorization"]
+
+
+LIMIT_ROUNDS = 6  # in which new items and their censored values improve each other
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,6 +92,8 @@ class Factorization(Model):
         The share of held-out values at or below it, of a fit that `fastemf.level_for_coverage`
         returned; None of others, and where rows or columns were added, for which it was not
         measured.
+    imputation : Imputation, or None
+        What replaces censored values, where some of those fitted were.
     history : tuple of SweepRecord
         One record per sweep. The factors are those of the last accepted one or, with
         validation, of the first with the lowest ``validation_loss``.
@@ -112,6 +120,7 @@ class Factorization(Model):
     training: TrainingLevels | None = None
     value_name: str | None = None
     coverage: MeasuredShare | None = None
+    imputation: Imputation | None = None
 
     # --- its parts -------------------------------------------------------------------------
 
@@ -283,12 +292,14 @@ class Factorization(Model):
         cols: str | None = None,
         values: str | None = None,
         weights: Any = None,
+        censored: Any = None,
         shape: Any = None,
     ) -> float:
         """Compute F on data of the matrix's shape: expectile loss plus the fit's ridge terms.
 
         On the data fitted this is the objective of the factors' record in ``history``: shift and
-        tables, which come after the fit, have no part in it. All
+        tables, which come after the fit, have no part in it. Censored values are replaced by what
+        the fit as it is lets expect, a little other than what it was fitted to. All
         parameters are as in `fastemf.complete`; `rows`, `cols` and `values` are by default the
         columns that the fit's labels and values came from. A table and triplets are placed by those
         labels; a matrix without labels is in the fit's order.
@@ -302,7 +313,10 @@ class Factorization(Model):
         True
         """
         names = self._names(R, (rows, cols, values))
-        observed = read_observations(self.axes, R, names, weights, shape)
+        observed = read_observations(self.axes, R, names, weights, shape, censored)
+        if has_limits(observed):
+            known = known_imputation(self.imputation)
+            observed = with_limits_replaced(observed, self._bilinear, self.mu, known)
         engine = self._weighed(observed, n_threads=1)
         penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
         r = residuals(self._bilinear, self.mu, observed)
@@ -386,17 +400,37 @@ class Factorization(Model):
     # --- new rows and columns --------------------------------------------------------------
 
     def _folded(self, observed: Observations, axis: int, n_threads: int) -> Factorization:
-        engine = self._engine(observed, n_threads)
-        folded = folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
+        observed = self._with_new_limits(observed, axis, n_threads)
+        folded = self._solved_axis(observed, axis, n_threads)
         training = self._new_training(observed, axis, n_threads)
         folded_fit = replace(self._with_axis(folded, axis), training=training)
         return replace(folded_fit, history=(), converged=True)
+
+    def _solved_axis(self, observed: Observations, axis: int, n_threads: int) -> Axis:
+        engine = self._engine(observed, n_threads)
+        return folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
+
+    def _with_new_limits(self, observed: Observations, axis: int, n_threads: int) -> Observations:
+        """Replace censored values of new rows or columns, in turn with their solution."""
+        if not has_limits(observed):
+            return observed
+        known_imputation(self.imputation)
+        given = observed
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of items that are all censored
+            observed = without_censored(given)
+            for _ in range(LIMIT_ROUNDS):
+                found = self._with_axis(self._solved_axis(observed, axis, n_threads), axis)
+                known = known_imputation(found.imputation)
+                observed = with_limits_replaced(given, found._bilinear, self.mu, known)
+        return observed
 
     def _joined(self, new: Factorization, axis: int) -> Factorization:
         training = None
         if self.training is not None and new.training is not None:
             training = joined_levels(self.training, new.training, axis)
-        grown = self._with_axis(joined_axis(self.axes[axis], new.axes[axis]), axis)
+        before = self.axes[axis]
+        grown = self._with_axis(joined_axis(before, new.axes[axis]), axis, before.size)
         return replace(grown, training=training)
 
     def _new_training(
@@ -409,9 +443,13 @@ class Factorization(Model):
         even = CompletionEngine(observed, self.omega, mu=mu, scale=self.scale, n_threads=n_threads)
         return new_levels(self.training, axis, even, n_threads)
 
-    def _with_axis(self, other: Axis, axis: int) -> Factorization:
+    def _with_axis(self, other: Axis, axis: int, known: int = 0) -> Factorization:
+        """Return the fit with another axis, whose first `known` items it had before."""
         rows, cols = (other, self.cols) if axis == 0 else (self.rows, other)
-        return replace(self, rows=rows, cols=cols, coverage=None)
+        imputation = self.imputation
+        if imputation is not None:
+            imputation = imputation.with_axis(axis, other.size, known)
+        return replace(self, rows=rows, cols=cols, coverage=None, imputation=imputation)
 
     @property
     def _bilinear(self) -> tuple[Axis, Axis]:

@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
+from fastemf.model.imputation_file import NAMES as IMPUTATION
+from fastemf.model.imputation_file import imputation_from, imputation_to
 from fastemf.model.measured_share import MeasuredShare, share_from, share_to
 from fastemf.solver.axis import Axis, AxisNoise
+from fastemf.solver.imputation import Imputation
 from fastemf.solver.records import FIELDS, SweepRecord, history_of, history_table
 from fastemf.solver.table_record import (
     array_names,
@@ -40,7 +43,7 @@ __all__ = [
     "write_levels", "write_several",
 ]  # fmt: skip
 
-VERSION = 4
+VERSION = 5
 
 SCALARS = {
     "omega": float,
@@ -68,13 +71,13 @@ TRAINED_NUMBERS = ("constant", "column", "both", "median", "ridge")
 # What later versions of the format added: header fields, and fields of the history.
 HEADER_SINCE = {
     "row_labels": 2, "col_labels": 2, "shift": 3, "family": 3, "tuning": 3, "noise": 3, "tables": 3,
-    "training": 4, "value_name": 4, "coverage": 4,
+    "training": 4, "value_name": 4, "coverage": 4, "imputation": 5,
 }  # fmt: skip
 BEFORE: dict[str, Any] = {
     "shift": 0.0,
     "family": "even",
 }  # what those of `SCALARS` were before they were written
-HISTORY_SINCE = {"validation_loss": 2}
+HISTORY_SINCE = {"validation_loss": 2, "renewals": 5}
 
 
 class ModelFileError(ValueError):
@@ -107,6 +110,10 @@ class WrittenFit(Protocol):
     @property
     def coverage(self) -> MeasuredShare | None:
         """The share at or below it, if that was measured."""
+
+    @property
+    def imputation(self) -> Imputation | None:
+        """What replaces censored values, if some were."""
 
 
 class Several(NamedTuple):
@@ -192,6 +199,10 @@ def _packed(path: str | os.PathLike[str], fit: WrittenFit) -> dict[str, Any]:
     if fit.training is not None:
         header["training"] = {name: getattr(fit.training, name) for name in TRAINED_NUMBERS}
         arrays |= dict(zip(TRAINED, (fit.training.rows, fit.training.cols), strict=True))
+    header["imputation"] = None
+    if fit.imputation is not None:
+        header["imputation"], of_imputation = imputation_to(fit.imputation)
+        arrays |= of_imputation
     try:
         _check_reach(header, arrays)
     except DamagedFileError as error:  # now, not when the file is read
@@ -277,6 +288,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         for place in range(len(tables_named(header["tables"]))):
             needed |= set(array_names(place))
     needed |= set(TRAINED if header.get("training") is not None else ())
+    needed |= IMPUTATION if header.get("imputation") is not None else set()
     check_keys(arrays.keys(), needed | set(INTERCEPTS if with_intercepts else ()), "array")
 
     for name, kind in SCALARS.items():
@@ -315,6 +327,7 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         "training": _training(header.get("training"), arrays, (len(X), len(Y))),
         "value_name": _value_name(header.get("value_name")),
         "coverage": _coverage(header.get("coverage")),
+        "imputation": _imputation(header.get("imputation"), arrays, (len(X), len(Y))),
     }
 
 
@@ -403,6 +416,12 @@ def _coverage(record: Any) -> MeasuredShare | None:
         return share_from(record)
     except ValueError as error:
         raise DamagedFileError(str(error)) from error
+
+
+def _imputation(
+    bounds: Any, arrays: dict[str, NDArray[Any]], shape: tuple[int, int]
+) -> Imputation | None:
+    return None if bounds is None else imputation_from(bounds, arrays, shape)
 
 
 def _tuning(record: Any) -> Tuning | None:

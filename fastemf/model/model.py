@@ -122,12 +122,14 @@ class Model(Predictor):
         cols: str | None = None,
         values: str | None = None,
         weights: Any = None,
+        censored: Any = None,
         shape: Any = None,
     ) -> Summary:
         """Summarise how well the fit describes each row (axis 0) or column (axis 1) of `R`.
 
         This shows which rows a fit describes badly; on held-out data, which it predicts badly.
-        `level` is which one, for a model of several; other parameters are as in `fold_in`.
+        `level` is which one, for a model of several; other parameters are as in `fold_in`. A
+        censored value that the fit lies beyond leaves nothing: it does not contradict the fit.
 
         Returns
         -------
@@ -148,7 +150,7 @@ class Model(Predictor):
         check_axis(axis, ("rows", "columns"))
         omega, predict = self._of_level(level)
         names = self._names(R, (rows, cols, values))
-        observed = read_observations(self.axes, R, names, weights, shape)
+        observed = read_observations(self.axes, R, names, weights, shape, censored)
         return summarise_axis(self.axes[axis], predict, omega, observed, axis)
 
     def evaluate(
@@ -220,6 +222,7 @@ class Model(Predictor):
         cols: str | None = None,
         values: str | None = None,
         weights: Any = None,
+        censored: Any = None,
         shape: Any = None,
         n_jobs: int = -1,
     ) -> Self:
@@ -236,7 +239,7 @@ class Model(Predictor):
             (any, n) matrix for axis 0, (m, any) for axis 1.
         axis
             0 for new rows, 1 for new columns.
-        rows, cols, values, weights, shape, n_jobs
+        rows, cols, values, weights, censored, shape, n_jobs
             As in `fastemf.complete`; `rows`, `cols` and `values` are by default the columns
             that the fit's labels and values came from. A table and triplets are placed by
             those labels.
@@ -255,8 +258,8 @@ class Model(Predictor):
         >>> new.predict(0, 1).round(6).tolist()
         40.0
         """
-        names = (rows, cols, values)
-        observed = self._new_observations(R_new, axis, names, weights, shape, n_jobs)
+        names, told = (rows, cols, values), (weights, shape, censored)
+        observed = self._new_observations(R_new, axis, names, told, n_jobs)
         return self._folded(observed, axis, count_threads(n_jobs))
 
     def extend(
@@ -268,6 +271,7 @@ class Model(Predictor):
         cols: str | None = None,
         values: str | None = None,
         weights: Any = None,
+        censored: Any = None,
         shape: Any = None,
         n_jobs: int = -1,
     ) -> Self:
@@ -278,7 +282,7 @@ class Model(Predictor):
 
         Parameters
         ----------
-        R_new, axis, rows, cols, values, weights, shape, n_jobs
+        R_new, axis, rows, cols, values, weights, censored, shape, n_jobs
             As in `fold_in`. A label that the fit already has is an error: solving its row anew
             would forget what was fitted.
 
@@ -294,17 +298,17 @@ class Model(Predictor):
         >>> more.shape, more.predict([1, 2], 1).round(6).tolist()
         ((3, 2), [8.0, 40.0])
         """
-        names = (rows, cols, values)
-        observed = self._new_observations(R_new, axis, names, weights, shape, n_jobs)
+        names, told = (rows, cols, values), (weights, shape, censored)
+        observed = self._new_observations(R_new, axis, names, told, n_jobs)
         check_new(self.axes[axis], axis, observed)
         return self._joined(self._folded(observed, axis, count_threads(n_jobs)), axis)
 
     def _new_observations(
-        self, R_new: Any, axis: int, names: ColumnNames, weights: Any, shape: Any, n_jobs: int
+        self, R_new: Any, axis: int, names: ColumnNames, told: tuple[Any, Any, Any], n_jobs: int
     ) -> Observations:
         check_axis(axis, ("new rows", "new columns"))
         names = self._names(R_new, names)
-        return read_observations(self.axes, R_new, names, weights, shape, new=axis, n_jobs=n_jobs)
+        return read_observations(self.axes, R_new, names, *told, new=axis, n_jobs=n_jobs)
 
     def _names(self, R: Any, names: ColumnNames) -> ColumnNames:
         return named_columns(self.axes, self.value_name, R, names)

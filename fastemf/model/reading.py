@@ -73,6 +73,7 @@ def read_observations(
     names: ColumnNames = NO_NAMES,
     weights: Any = None,
     shape: Any = None,
+    censored: Any = None,
     *,
     new: int | None = None,
     n_jobs: int = -1,
@@ -92,12 +93,12 @@ def read_observations(
             raise ValueError(f"the fit has no labels to place a table by, got columns {names}")
         if shape is None and _is_triplets(R):
             shape = sizes if new is None else _grown(sizes, new, R[new])
-        observed = observe(R, weights=weights, shape=shape, n_threads=n_threads)
+        observed = observe(R, weights=weights, shape=shape, censored=censored, n_threads=n_threads)
     else:
         rows, cols, values = _by_default(axes, names)
         observed = observe(
             R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
-            n_threads=n_threads,
+            censored=censored, n_threads=n_threads,
         )  # fmt: skip
     for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
         if ours is None or theirs is None or ours is theirs:

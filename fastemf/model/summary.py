@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.censoring import left_of_limits
 from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
 from fastemf.model.prediction import Predicts
@@ -113,6 +114,7 @@ def summarise_axis(
         b = side.values[part].astype(np.float64)
         cells = (keys[part], side.indices[part])
         r = b - predict(*(cells if axis == 0 else cells[::-1]))
+        r = left_of_limits(r, side.censored[part])
         v = side.weights[part].astype(np.float64) if side.weights.size else np.ones(r.size)
         first = int(keys[part.start])  # entries are in the order of their groups
         size = v * np.abs(r)

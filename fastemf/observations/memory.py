@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs import table_files, tables
+from fastemf.inputs.censoring import cap_of, codes_of_cells, codes_of_lines, is_by_cell
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
@@ -81,6 +82,7 @@ def observe(
     cols: str | None = None,
     values: str | None = None,
     labels: tables.Sides | None = None,
+    censored: Any = None,
     n_threads: int = 1,
 ) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
@@ -106,6 +108,8 @@ def observe(
     labels
         Of an earlier fit, for rows and for columns: a table or triplets are placed by them,
         and a label that is not among them is an error; None for a side whose labels are new.
+    censored
+        Which values are known to lie at or beyond what was recorded, as in `fastemf.complete`.
     n_threads
         Threads; the result does not depend on it.
 
@@ -124,13 +128,50 @@ def observe(
         )
     names = (rows, cols, values)
     if not table_files.is_source(R):
-        return _observe(R, weights, shape, names, labels, n_threads, tables.table_row)
+        told = (shape, names, labels, n_threads, tables.table_row)
+        return _marked(_observe(R, weights, *told), R, censored, *told)
     numbers = [values] + ([weights] if isinstance(weights, str) else [])
     sides = zip((rows, cols), labels or (), strict=False)
     texts = [name for name, side in sides if side is not None and side.kind == "str"]
+    columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
     with table_files.naming(R):
-        content, where = table_files.read_file(R, [rows, cols], numbers, texts)
-        return _observe(content, weights, shape, names, labels, n_threads, where)
+        content, where = table_files.read_file(R, columns, numbers, texts)
+        of_file = (shape, names, labels, n_threads, where)
+        return _marked(_observe(content, weights, *of_file), content, censored, *of_file)
+
+
+def _marked(observed: Observations, R: Any, censored: Any, *given: Any) -> Observations:
+    """Mark the observations that are censored, in whatever form `censored` says which."""
+    if censored is None:
+        return observed
+    sides = (observed.by_row, observed.by_col)
+    cap = cap_of(censored)
+    if cap is not None:
+        codes = [cap.codes(side.values) for side in sides]
+    elif isinstance(R, Observations):
+        raise ValueError("censored belongs to the data: observations that are built have theirs")
+    elif is_by_cell(censored):
+        row, col = sides
+        shape = observed.shape
+        codes = [
+            codes_of_cells(censored, shape, row.keys, row.indices),
+            codes_of_cells(censored, shape, col.indices, col.keys),
+        ]
+    else:
+        if isinstance(censored, str):
+            if not tables.is_table(R):
+                raise ValueError(f"censored names a column, and R is no table; got {censored!r}")
+            [censored] = tables.select_columns(R, [censored])
+        lines = codes_of_lines(censored)
+        if lines.size != observed.size:
+            raise ValueError(
+                f"censored must mark each of the {observed.size} observations, got {lines.size}"
+            )
+        # They take the way of weights to their places: positive numbers, one per observation.
+        placed = _observe(R, lines + 2.0, *given)
+        codes = [np.asarray(s.weights - 2, np.int8) for s in (placed.by_row, placed.by_col)]
+    by_row, by_col = (replace(s, censored=c) for s, c in zip(sides, codes, strict=True))
+    return replace(observed, by_row=by_row, by_col=by_col)
 
 
 def _observe(
@@ -216,8 +257,9 @@ def kept_entries(side: Side, mask: NDArray[np.bool_]) -> Side:
     """Return the entries of a side where `mask` is true, in their order."""
     indptr = np.zeros_like(side.indptr)
     np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
-    weights = side.weights[mask] if side.weights.size else side.weights
-    return _side(indptr, side.indices[mask], side.values[mask], weights)
+    weights, codes = (part[mask] if part.size else part for part in (side.weights, side.censored))
+    kept = _side(indptr, side.indices[mask], side.values[mask], weights)
+    return replace(kept, censored=codes)
 
 
 def group(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -115,6 +115,7 @@ class Side(Readable):
     values : float32 or float64 array
     weights : array of the same dtype, empty where every weight is one
     mass : float64 array, summed weight of each group (its count without weights)
+    censored : int8 array of the codes of `fastemf.inputs.censoring`, empty where nothing is
     """
 
     indptr: NDArray[np.int64]
@@ -122,6 +123,7 @@ class Side(Readable):
     values: NDArray[Any]
     weights: NDArray[Any]
     mass: NDArray[np.float64]
+    censored: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
 
     @property
     def size(self) -> int:
@@ -218,7 +220,8 @@ def _hashes(block: Side, begins: NDArray[np.int64], n_threads: int) -> int:
         found *= np.uint64(0x9E3779B97F4A7C15)
         found += block.indices[part].astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
         _mix(found)
-        for numbers in (values, weights) if weights.size else (values,):
+        codes = block.censored[part].view(np.uint8)
+        for numbers in filter(np.size, (values, weights, codes)):
             found ^= np.ascontiguousarray(numbers).view(f"u{numbers.itemsize}")
             _mix(found)
         total += int(np.sum(found))

@@ -20,8 +20,9 @@ from fastemf.solver.records import HalfSweep, Ridge, SweepRecord
 from fastemf.solver.ridge import RidgeSchedule
 from fastemf.solver.settings import Settings
 
-__all__ = ["Alternation", "Engine", "Outcome", "Point", "State", "Sweep"]
+__all__ = ["Alternation", "Engine", "Outcome", "Point", "Solution", "State", "Sweep"]
 
+RENEWALS, SWEEPS_BETWEEN = 12, 3  # of values that depend on the fit: how often, and when
 PLAIN_SWEEPS = 3  # until then momentum has no direction worth following
 ROUNDING = 32  # in units of the dtype's: sweeps may raise F by this share of it
 
@@ -47,6 +48,14 @@ class Engine(Protocol):
         """Compute the ridge term of the objective."""
 
 
+class Solution(NamedTuple):
+    """Factors, and the ridge at which they were solved."""
+
+    X: NDArray[Any]
+    Y: NDArray[Any]
+    ridge: Ridge
+
+
 class Outcome(NamedTuple):
     """Where the loop ended."""
 
@@ -57,6 +66,7 @@ class Outcome(NamedTuple):
     converged: bool
     stopped: bool  # by the callback
     spoilt: bool  # by rounding
+    values_of: Solution | None = None  # that the values fitted last came from, where they do
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +98,11 @@ class State:
     stopped: bool = False  # by the callback
     converged: bool = False
     spoilt: bool = False  # by rounding: a plain sweep raised F
+    renewals: int = 0  # of the values that depend on the fit
+    renewed_at: int = 0  # sweeps before the last one
+    values_of: Solution | None = None  # what they came from then
     history: list[SweepRecord] = field(default_factory=list)
+    engine: Engine | None = None  # of those values; follows from the rest
 
 
 class Sweep(NamedTuple):
@@ -131,7 +145,9 @@ class Alternation:
 
     `held_out` evaluates the iterates on observations that are not fitted. After the settings'
     patience without a lower loss there, the loop ends; in any case it ends at its best iterate.
-    `keep` is shown the state after every sweep, and told whether it was the last.
+    `keep` is shown the state after every sweep, and told whether it was the last. `renew` makes
+    the engine whose values depend on the fit, those of censored entries, from where that is; every
+    few sweeps, until it has been asked often enough, F is then another one.
     """
 
     engine: Engine
@@ -140,12 +156,22 @@ class Alternation:
     callback: Callable[[SweepRecord], Any]
     held_out: Engine | None = None
     keep: Callable[[State, bool], None] | None = None
+    renew: Callable[[Solution], Engine] | None = None
 
     def start(self, X: NDArray[Any], Y: NDArray[Any]) -> State:
         """Make the state before the first sweep."""
-        point = self._point(X, Y, self.schedule.ridge, self.engine.evaluate(X, Y))
+        engine = self.engine
+        point = _point(engine, X, Y, self.schedule.ridge, engine.evaluate(X, Y))
         self.schedule.begin(X, Y, point.rms)
         return State(point, previous=X)
+
+    def _engine(self, state: State) -> Engine:
+        """Return the engine of the values that are fitted now."""
+        if state.engine is None:
+            state.engine = self.engine
+            if state.values_of is not None and self.renew is not None:
+                state.engine = self.renew(state.values_of)
+        return state.engine
 
     def run(self, state: State) -> Outcome:
         """Alternate from a state until F falls by less than `tol` per sweep.
@@ -160,6 +186,8 @@ class Alternation:
         # A level that a callback ended is done: the next one began from it. A single fit goes on.
         state.stopped = state.stopped and bool(self.settings.omegas)
         while not self._is_over(state):
+            if self._is_due(state):
+                self._renew(state)
             sweep = self._judged(self._swept(state))
             record = self._recorded(state, sweep)
             state.stopped = bool(self.callback(record))
@@ -173,17 +201,38 @@ class Alternation:
 
         end = state.point if state.best is None else state.best
         history = tuple(state.history)
-        ended = (state.converged, state.stopped, state.spoilt)
-        return Outcome(end.X, end.Y, end.ridge, history, *ended)
+        ended = (state.converged and not self._is_due(state), state.stopped, state.spoilt)
+        return Outcome(end.X, end.Y, end.ridge, history, *ended, state.values_of)
+
+    def _is_due(self, state: State) -> bool:
+        """Tell whether the values that depend on the fit are to be made anew."""
+        if self.renew is None or state.renewals >= RENEWALS:
+            return False
+        return state.converged or len(state.history) - state.renewed_at >= SWEEPS_BETWEEN
+
+    def _renew(self, state: State) -> None:
+        """Go on with other values, whose F has to be computed first."""
+        point = state.point
+        state.values_of = Solution(point.X, point.Y, point.ridge)
+        state.engine = None
+        state.renewals += 1
+        state.renewed_at = len(state.history)
+        state.accepted_since, state.converged = 0, False
+        engine = self._engine(state)
+        there = _point(engine, point.X, point.Y, point.ridge, engine.evaluate(point.X, point.Y))
+        state.point = replace(there, validation_loss=point.validation_loss)
+        if state.best is point:
+            state.best = state.point
 
     def _is_over(self, state: State) -> bool:
         out_of_sweeps = len(state.history) >= self.settings.max_iter
-        return state.converged or state.stopped or state.spoilt or out_of_sweeps
+        done = state.converged and not self._is_due(state)
+        return done or state.stopped or state.spoilt or out_of_sweeps
 
     def _swept(self, state: State) -> Sweep:
         """Solve for Y, then for X, from an X that may be extrapolated."""
         began = time.perf_counter()
-        engine, origin, ridge = self.engine, state.point, self.schedule.ridge
+        engine, origin, ridge = self._engine(state), state.point, self.schedule.ridge
         basis = self.settings.orthogonalize
         if basis:
             X, Y = orthonormalised(origin.X, origin.Y)
@@ -199,7 +248,7 @@ class Alternation:
         if basis:
             Y, X = orthonormalised(Y, X)
         half_X = engine.solve(0, X, Y, ridge)
-        end = self._point(half_X.factor, Y, ridge, half_X)
+        end = _point(engine, half_X.factor, Y, ridge, half_X)
         with np.errstate(over="ignore"):  # an extrapolation may go anywhere, and is then undone
             penalty = engine.penalty(end.X, end.Y, ridge)
         halves = (half_X, half_Y)
@@ -246,6 +295,7 @@ class Alternation:
             restarts=state.restarts,
             seconds=time.perf_counter() - sweep.began,
             validation_loss=(sweep.end if sweep.accepted else sweep.origin).validation_loss,
+            renewals=state.renewals,
         )
         state.history.append(record)
         return record
@@ -296,10 +346,6 @@ class Alternation:
             state.best, state.best_sweep = state.point, sweep
         state.converged |= sweep - state.best_sweep >= self.settings.sweeps_to_wait
 
-    def _point(self, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge, half: HalfSweep) -> Point:
-        rms = float(np.sqrt((half.above + half.below) / self.engine.mass))
-        return Point(X, Y, ridge, _loss(self.engine, half), rms)
-
 
 def orthonormalised(this: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Make the columns of one factor orthonormal, and the other such that the product stays."""
@@ -314,3 +360,10 @@ def orthonormalised(this: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[An
 
 def _loss(engine: Engine, half: HalfSweep) -> float:
     return engine.omega * half.above + (1 - engine.omega) * half.below
+
+
+def _point(
+    engine: Engine, X: NDArray[Any], Y: NDArray[Any], ridge: Ridge, half: HalfSweep
+) -> Point:  # fmt: skip
+    rms = float(np.sqrt((half.above + half.below) / engine.mass))
+    return Point(X, Y, ridge, _loss(engine, half), rms)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.solver.alternation import Engine, Point, State
+from fastemf.solver.alternation import RENEWALS, Engine, Point, Solution, State
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.kept_fields import (
     Arrays,
@@ -138,7 +138,13 @@ class Checkpoint:
         return self._tuned
 
     def resumed(
-        self, schedule: RidgeSchedule, engine: Engine, width: int, *, judged: bool
+        self,
+        schedule: RidgeSchedule,
+        engine: Engine,
+        width: int,
+        *,
+        judged: bool,
+        renews: bool = False,
     ) -> State | None:
         """Read the state of the sweeps, and put `schedule` where it was; None before the first.
 
@@ -152,6 +158,8 @@ class Checkpoint:
             Columns of its factors.
         judged
             Whether its sweeps are judged by entries that are held out.
+        renews
+            Whether it has values that depend on the fit.
         """
         header, arrays = self._content
         if not header:
@@ -166,7 +174,7 @@ class Checkpoint:
                 return None
             left = {name: part for name, part in header.items() if name not in tuned}
             others = {name: part for name, part in arrays.items() if name not in names}
-            state = _unpacked(left, others, engine, width, judged)
+            state = _unpacked(left, others, engine, width, judged, renews)
             _recall(schedule, floats_of(header, "schedule", len(schedule.memory())))
             _check_sizes(state, schedule.ridge, engine)
         return state
@@ -276,6 +284,8 @@ SCALARS = {
     "converged": bool,
     "stopped": bool,
     "spoilt": bool,
+    "renewals": int,
+    "renewed_at": int,
 }
 
 
@@ -288,6 +298,10 @@ def _packed(state: State) -> tuple[dict[str, Any], Arrays]:
             arrays |= {f"{name}_X": point.X, f"{name}_Y": point.Y}
             # Floats read back from JSON are bitwise identical, NaN included.
             header[name] = [*point.ridge, point.loss, point.rms, point.validation_loss]
+    if state.values_of is not None:
+        X, Y, ridge = state.values_of
+        arrays |= {"values_of_X": X, "values_of_Y": Y}
+        header["values_of"] = [*ridge]
     arrays["history"] = history_table(state.history)
     return header, arrays
 
@@ -306,15 +320,20 @@ def _unpacked(
     engine: Engine,
     width: int,
     judged: bool,
+    renews: bool,
 ) -> State:
     """Rebuild the state from a file, of which nothing is taken for granted."""
     scalars = {name: field(header, name, kind) for name, kind in SCALARS.items()}
+    renewed = scalars["renewals"] > 0
+    demand(renews or not renewed, "this fit has no values that depend on it")
     at_best = field(header, "at_best", bool)
     apart = judged and not at_best  # whether the best iterate is another than the last
-    fields = {*ALWAYS, "schedule", "at_best", "point", *SCALARS}
-    require_names("header field", header.keys(), fields | ({"best"} if apart else set()))
-    names = {"history", "previous", "point_X", "point_Y"}
-    require_names("array", arrays.keys(), names | ({"best_X", "best_Y"} if apart else set()))
+    points = ["point", *(["best"] if apart else []), *(["values_of"] if renewed else [])]
+    require_names(
+        "header field", header.keys(), {*ALWAYS, "schedule", "at_best", *points, *SCALARS}
+    )
+    names = {f"{name}_{axis}" for name in points for axis in "XY"}
+    require_names("array", arrays.keys(), {"history", "previous", *names})
     demand(judged or not at_best, "nothing is held out to have a best iterate by")
 
     point = _point("point", header, arrays, engine, width, judged)
@@ -326,6 +345,7 @@ def _unpacked(
         best=point if at_best else best,
         previous=previous,
         history=list(history),
+        values_of=_solution(header, arrays, engine, width) if renewed else None,
         **scalars,
     )
     sweeps = len(history)
@@ -334,6 +354,8 @@ def _unpacked(
     demand(state.restarts == history[-1].restarts, "restarts must be those of its history")
     first, last = (1, sweeps) if judged else (0, 0)
     demand(first <= state.best_sweep <= last, "best_sweep must be one of its sweeps")
+    demand(0 <= state.renewed_at <= sweeps, "renewed_at must be one of its sweeps")
+    demand(0 <= state.renewals <= RENEWALS, f"renewals must be at most {RENEWALS}")
     return state
 
 
@@ -359,16 +381,31 @@ def _point(
     width: int,
     judged: bool,
 ) -> Point:
-    X, Y = (
-        array(arrays, f"{name}_{axis}", (size, width), engine.dtype)
-        for axis, size in zip("XY", engine.shape, strict=True)
-    )
+    X, Y = _factors(name, arrays, engine, width)
     *parts, validation_loss = floats_of(header, name, 5)
     demand(all(0 <= part < np.inf for part in parts), f"{name} must be finite, above 0")
     right = 0 <= validation_loss < np.inf if judged else np.isnan(validation_loss)
     demand(bool(right), f"{name} must have a validation loss where entries are held out")
     factors, intercepts, loss, rms = parts
     return Point(X, Y, Ridge(factors, intercepts), loss, rms, validation_loss)
+
+
+def _factors(
+    name: str, arrays: Arrays, engine: Engine, width: int
+) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
+    X, Y = (
+        array(arrays, f"{name}_{axis}", (size, width), engine.dtype)
+        for axis, size in zip("XY", engine.shape, strict=True)
+    )
+    return X, Y
+
+
+def _solution(header: dict[str, Any], arrays: Arrays, engine: Engine, width: int) -> Solution:
+    ridge = Ridge(*floats_of(header, "values_of", 2))
+    demand(all(0 <= part < np.inf for part in ridge), "values_of must be finite, not below 0")
+    found = Solution(*_factors("values_of", arrays, engine, width), ridge)
+    check_overflow(found.X, found.Y, engine, found.X)
+    return found
 
 
 def _recall(schedule: RidgeSchedule, memory: list[float]) -> None:

@@ -109,9 +109,7 @@ class CompletionEngine:
         other = copy.copy(self)
         if sample is not None:
             other.sample = sample
-            other.masses = other._masses()
-            other.mass = float(np.sum(other.masses[0]))
-            other.weighting = count_scaled(other.masses)
+            other = other.recounted()
         if weighting is not None:
             other.weighting = weighting
         return other
@@ -123,12 +121,17 @@ class CompletionEngine:
         other._sides = (observations.by_row, observations.by_col)
         return other
 
-    def sampled(self, sample: CellSample) -> CompletionEngine:
-        """Return an engine for the entries of a sample alone, in memory, in this one's units."""
-        other = self.on(sampled_entries(self.observations, sample, self.n_threads))
+    def recounted(self) -> CompletionEngine:
+        """Return the same engine for entries of which some have other weights than they had."""
+        other = copy.copy(self)
         other.masses = other._masses()
         other.mass = float(np.sum(other.masses[0]))
         other.weighting = count_scaled(other.masses)
+        return other
+
+    def sampled(self, sample: CellSample) -> CompletionEngine:
+        """Return an engine for the entries of a sample alone, in memory, in this one's units."""
+        other = self.on(sampled_entries(self.observations, sample, self.n_threads)).recounted()
         other.cells = sample.part
         return other
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.solver.alternation import Alternation, Engine, Outcome
+from fastemf.solver.alternation import Alternation, Engine, Outcome, Solution
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.progress import reporting
 from fastemf.solver.ridge import RidgeSchedule
@@ -26,6 +26,7 @@ def alternate(
     settings: Settings,
     checkpoint: Checkpoint | None = None,
     held_out: Engine | None = None,
+    renew: Callable[[Solution], Engine] | None = None,
 ) -> Outcome:
     """Run the alternation from `start()`, or from where a checkpoint says it was.
 
@@ -33,13 +34,15 @@ def alternate(
     """
     with reporting(settings.callback, settings.max_iter, settings.progress) as report:
         if checkpoint is None:
-            loop = Alternation(engine, schedule, settings, report, held_out)
+            loop = Alternation(engine, schedule, settings, report, held_out, renew=renew)
             end = loop.run(loop.start(*start()))
         else:
             keep = partial(checkpoint.keep, schedule)
-            loop = Alternation(engine, schedule, settings, report, held_out, keep)
+            loop = Alternation(engine, schedule, settings, report, held_out, keep, renew)
             width = settings.k + settings.intercepts
-            state = checkpoint.resumed(schedule, engine, width, judged=held_out is not None)
+            state = checkpoint.resumed(
+                schedule, engine, width, judged=held_out is not None, renews=renew is not None
+            )
             state = loop.start(*start()) if state is None else state
             done = len(state.history)
             with checkpoint.blamed_until(lambda: len(state.history) > done):

@@ -16,6 +16,7 @@ from fastemf.cluster.source import ClusterSource
 from fastemf.kernels.membership import Membership, mark_members
 from fastemf.kernels.problem import Rows, Sample
 from fastemf.kernels.threads import launch
+from fastemf.observations.changed import ChangedSource
 from fastemf.observations.memory import Observations, kept_entries
 from fastemf.observations.source import Grouped, Side, Source
 from fastemf.solver.blocks import Part
@@ -29,6 +30,9 @@ AT_HAND = 4_000_000  # observations, about 100 MB, that may come here from a clu
 
 def at_hand(source: Source) -> Source:
     """Gather the entries of a small source that workers hold; any other is returned as it is."""
+    if isinstance(source, ChangedSource):
+        inner = at_hand(source.source)
+        return source if inner is source.source else ChangedSource(inner, source.change)
     if not isinstance(source, ClusterSource) or source.size > AT_HAND:
         return source
     by_row, by_col = (
@@ -81,8 +85,8 @@ def _joined(blocks: list[Side]) -> Side:
         return blocks[0]
     counts = np.concatenate([np.diff(block.indptr) for block in blocks])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    indices, values, weights, mass = (
+    indices, values, weights, mass, censored = (
         np.concatenate([getattr(block, name) for block in blocks])
-        for name in ("indices", "values", "weights", "mass")
+        for name in ("indices", "values", "weights", "mass", "censored")
     )
-    return Side(indptr, indices, values, weights, mass)
+    return Side(indptr, indices, values, weights, mass, censored)

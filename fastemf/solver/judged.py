@@ -16,13 +16,14 @@ from fastemf.kernels.judged import Counted, Picked, count_rows, pick_rows
 from fastemf.kernels.threads import launch
 from fastemf.observations.source import Side
 from fastemf.solver.blocks import ALL
+from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.remainder import enough, left_of, runs_of
 from fastemf.solver.sampling import Marks
 from fastemf.solver.start import Factors
 from fastemf.solver.trial import Fitted, Trial
 from fastemf.solver.weighting import Pair
 
-__all__ = ["Judged", "judged_cells"]
+__all__ = ["Judged", "judged_cells", "picked_cells"]
 
 MOST = 300_000  # observations: of more, a sample by their hashes
 
@@ -56,8 +57,8 @@ def judged_cells(
     """
     found = []
     for trial, fit, levels, variances in zip(trials, fits, simple, scales, strict=True):
-        rows, cols, hashes, values, weights, fitted = _picked(
-            trial, fit.factors, marks, MOST / len(trials)
+        rows, cols, hashes, values, weights, fitted = picked_cells(
+            trial.judge, fit.factors, marks, MOST / len(trials)
         )
         noise = [np.log(part) for part in variances]
         mu = trial.judge.mu or 0.0
@@ -69,10 +70,15 @@ def judged_cells(
     return Judged(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
-def _picked(trial: Trial, factors: Factors, marks: Marks, most: float) -> tuple[Any, ...]:
-    """Pick at most about so many of a trial's cells; rows come in order."""
-    side, left = trial.judge.remainder(*factors)
-    share = min(1.0, most / max(trial.judge.count, 1))
+def picked_cells(
+    engine: CompletionEngine, factors: Factors, marks: Marks, most: float
+) -> tuple[Any, ...]:
+    """Pick at most about so many of the cells that count: row, column, hash, value, weight, fit.
+
+    Rows come in order.
+    """
+    side, left = engine.remainder(*factors)
+    share = min(1.0, most / max(engine.count, 1))
     part = left.part._replace(span=max(1, min(round(share * left.part.span), ALL)))
     left = replace(left, own_marks=marks[0], marks=marks[1], part=part)
     blocks = sorted(left.each(side, pick_block), key=lambda found: found[0].start)

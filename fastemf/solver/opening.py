@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from fastemf.cluster.distribution import distribute
+from fastemf.inputs.censoring import Cap, cap_of
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Observations, observe
 from fastemf.observations.source import Source
+from fastemf.observations.spikes import warn_of_limits
 from fastemf.solver.gathering import at_hand
 from fastemf.solver.sampling import Marks, marks_of
 from fastemf.store import open as open_store
@@ -31,27 +33,48 @@ def open_source(
     names: ColumnNames,
     client: Any,
     n_jobs: int | None,
+    censored: Any = None,
 ) -> AbstractContextManager[Source]:
     """Open the observations for a ``with`` statement, at whose end a cluster releases them."""
     rows, cols, values = names
+    cap = cap_of(censored)
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
     if client is not None:
+        _check_cap(censored, cap)
         return distribute(R, client, n_jobs=n_jobs, **given)
     if isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
         R = open_store(R)
     if not isinstance(R, Source) or isinstance(R, Observations):
-        return nullcontext(observe(R, **given, n_threads=count_threads(n_jobs)))
+        n_threads = count_threads(n_jobs)
+        observed = observe(R, **given, censored=censored, n_threads=n_threads)
+        if not observed.by_row.censored.size:
+            warn_of_limits(observed)
+        return nullcontext(observed)
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} must not be given beside a store, which has its own")
+    _check_cap(censored, cap)
     return nullcontext(R)
 
 
+def _check_cap(censored: Any, cap: Cap | None) -> None:
+    if censored is not None and cap is None:
+        raise ValueError(
+            'censored must be ("right", limit) or ("left", limit) where R is not in memory, got '
+            f"{type(censored).__name__}"
+        )
+
+
 def open_in_memory(
-    R: Any, weights: Any, shape: Any, names: ColumnNames, n_jobs: int | None
+    R: Any,
+    weights: Any,
+    shape: Any,
+    names: ColumnNames,
+    n_jobs: int | None,
+    censored: Any = None,
 ) -> Observations:
     """Open the observations for a task that holds cells out by a mask over all of them."""
-    with open_source(R, weights, shape, names, None, n_jobs) as source:
+    with open_source(R, weights, shape, names, None, n_jobs, censored) as source:
         if not isinstance(source, Observations):
             raise TypeError(
                 f"R must be in memory here, where cells are held out, got a "
@@ -69,6 +92,14 @@ class Data:
     held_out: Observations | None = None
     seed: int = 0  # of the cells that a tuned fit sets aside, which are the same at all levels
     value_name: str | None = None  # of a table's column
+    cap: Cap | None = None  # where values are censored, unless observations in memory say so
+
+    @property
+    def is_censored(self) -> bool:
+        """Whether some of what is fitted is only known to lie beyond its value."""
+        if isinstance(self.fitted, Observations):
+            return bool(self.fitted.by_row.censored.any())
+        return self.cap is not None
 
     @cached_property
     def marks(self) -> Marks:
@@ -83,7 +114,8 @@ class Data:
     @cached_property
     def digests(self) -> list[str]:
         """Fingerprints of both, which cost a pass over the data."""
-        return [part.digest() for part in (self.fitted, self.held_out) if part is not None]
+        found = [part.digest() for part in (self.fitted, self.held_out) if part is not None]
+        return found if self.cap is None else [*found, repr(self.cap)]
 
 
 def hold_apart(
@@ -91,9 +123,18 @@ def hold_apart(
     validation: Any,
     rng: np.random.Generator,
     names: ColumnNames,
+    censored: Any = None,
 ) -> Data:
-    """Divide what is observed as `validation` says; None holds nothing out."""
+    """Divide what is observed as `validation` says; None holds nothing out.
+
+    Entries that are given are `censored` where the rest is by a limit.
+    """
+    cap = cap_of(censored)
+    of_source = None if isinstance(source, Observations) else cap
     seed = int(copy.deepcopy(rng).integers(2**63))  # a start after it has the numbers it always had
     if validation is None:
-        return Data(source, seed=seed, value_name=names[2])
-    return Data(*hold_out(source, validation, rng, names), seed, names[2])
+        return Data(source, seed=seed, value_name=names[2], cap=of_source)
+    fitted, judged = hold_out(source, validation, rng, names)
+    if cap is not None:
+        judged = observe(judged, censored=censored)
+    return Data(fitted, judged, seed, names[2], of_source)

@@ -70,6 +70,9 @@ class SweepRecord:
         Expectile loss per summed weight on the entries held out (``validation`` of
         `fastemf.complete`), at the iterate held after the sweep: where it was undone, the one
         before. NaN where nothing is held out.
+    renewals : int
+        How often the values that replace censored ones have been made anew so far. With each, the
+        objective is another one.
     """
 
     sweep: int
@@ -88,6 +91,7 @@ class SweepRecord:
     restarts: int
     seconds: float
     validation_loss: float = math.nan
+    renewals: int = 0
 
 
 FIELDS = {f.name: {"int": int, "float": float, "bool": bool}[f.type] for f in fields(SweepRecord)}  # type: ignore[index]

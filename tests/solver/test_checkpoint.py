@@ -207,7 +207,7 @@ def rewrite(path, header=None, **arrays):
     np.savez(path, **{name: array for name, array in content.items() if array is not None})
 
 
-RECORD = [1.0, 9.0, 8.0, 1.0, 0.1, 0.1, 0.5, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.1, 2.0]
+RECORD = [1.0, 9.0, 8.0, 1.0, 0.1, 0.1, 0.5, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.1, 2.0, 0.0]
 
 
 def record(**changes):

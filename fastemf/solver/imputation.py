@@ -1,0 +1,255 @@
+"""Censored values, replaced by what a fit and the residuals of all others let expect.
+
+It is Buckley and James' way (1979), in units of the noise of rows and columns: a value that is
+only known to lie beyond a limit becomes the fit plus the mean residual beyond it (see `beyond`).
+A first fit leaves the censored entries out; then values and fit improve each other in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.censoring import LEFT, RIGHT, Cap
+from fastemf.observations.changed import Change, ChangedSource
+from fastemf.observations.memory import Observations
+from fastemf.observations.source import Side, Source
+from fastemf.solver.alternation import Solution
+from fastemf.solver.beyond import Beyond, beyond
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.judged import picked_cells
+from fastemf.solver.noise import even, renewed
+from fastemf.solver.opening import Data
+from fastemf.solver.ridge import noise_ridge
+from fastemf.solver.sampling import Marks
+from fastemf.solver.settings import Settings
+from fastemf.solver.start import Factors, starting_factors
+from fastemf.solver.trial import swept
+
+__all__ = ["Censoring", "Imputation", "imputed", "replaced", "without_censored"]
+
+FIRST_SWEEPS, SWEEPS = 10, 5  # of the fit without censored entries, and after each imputation
+ROUNDS = 3
+NOISE_ROUNDS = 4
+WIDEST = 8.0  # spreads of the data beyond the furthest limit: no value is put further out
+MOST = 300_000  # observations that tell the distribution of the residuals
+TOL = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Imputation:
+    """How censored values are replaced, given a model's predictions.
+
+    Parameters
+    ----------
+    scales
+        How noisy each row and each column is.
+    right, left
+        Curves in units of the noise, of which that on the left is mirrored.
+    bounds
+        The least and the greatest value that any is replaced by.
+    cap
+        Where values are censored, unless the observations themselves say so.
+    """
+
+    scales: tuple[NDArray[np.float64], NDArray[np.float64]]
+    right: Beyond
+    left: Beyond
+    bounds: tuple[float, float]
+    cap: Cap | None
+
+    def with_axis(self, axis: int, size: int, known: int) -> Imputation:
+        """Return the same for an axis of which the first `known` items stay, the rest are new.
+
+        Nothing is known of the noise of new ones, which is taken to be the mean.
+        """
+        scales = list(self.scales)
+        scales[axis] = np.append(scales[axis][:known], np.ones(size - known))
+        return replace(self, scales=(scales[0], scales[1]))
+
+    def values(
+        self,
+        given: NDArray[Any],
+        codes: NDArray[np.int8],
+        predicted: NDArray[np.float64],
+        noise: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Replace values, all of them censored; `noise` is that of their cells."""
+        sign = codes.astype(np.float64)
+        x = sign * (given - predicted) / noise
+        u = np.where(sign > 0, self.right(x), self.left(x))
+        found = np.clip(predicted + sign * noise * u, *self.bounds)
+        beyond = np.where(sign > 0, np.maximum(found, given), np.minimum(found, given))
+        return np.asarray(beyond, np.float64)
+
+
+def imputed(
+    source: Source, imputation: Imputation, factors: Factors, mu: float | None
+) -> ChangedSource:
+    """Return observations whose censored values are replaced, given a model of them."""
+    arrays = []
+    for axis, (factor, scale) in enumerate(zip(factors, imputation.scales, strict=True)):
+        known = np.zeros((factor.shape[0], 2))
+        if mu is not None:
+            known[:, 0] = factor[:, -1] + (mu if axis == 0 else 0.0)
+            factor = factor[:, :-1]
+        known[:, 1] = scale
+        arrays.append((np.ascontiguousarray(factor), known))
+    return ChangedSource(source, Change(_imputed_block, (arrays[0], arrays[1]), (imputation,)))
+
+
+def replaced(data: Data, settings: Settings) -> Source:
+    """Return what is to be fitted with its censored values replaced, for fits at several levels."""
+    if not data.is_censored:
+        return data.fitted
+    mu = data.fitted.expectile(settings.omega) if settings.intercepts else None
+    engine = CompletionEngine(data.fitted, settings.omega, mu=mu, n_threads=settings.n_threads)
+    censoring = Censoring(engine, engine, data.cap, data.marks)
+    return censoring.engine(censoring.first(settings)).observations
+
+
+def _codes(block: Side, cap: Cap | None) -> NDArray[np.int8]:
+    return block.censored if cap is None else cap.codes(block.values)
+
+
+def _imputed_block(
+    block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], imputation: Imputation
+) -> Side:
+    codes = _codes(block, imputation.cap)
+    at = np.flatnonzero(codes)
+    rows = np.searchsorted(block.indptr, at, side="right") - 1
+    cols = block.indices[at]
+    (other, about), (this, own) = by_index, by_row
+    predicted = own[rows, 0] + about[cols, 0]
+    for a in range(this.shape[1]):  # one by one: the sum of a cell does not depend on its block
+        predicted += this[rows, a].astype(np.float64) * other[cols, a]
+    values = block.values.copy()
+    noise = own[rows, 1] * about[cols, 1]
+    values[at] = imputation.values(block.values[at], codes[at], predicted, noise)
+    return replace(block, values=values)
+
+
+def _without(block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], cap: Any) -> Side:
+    """Give censored entries the weight 0."""
+    kept = _codes(block, cap) == 0
+    weights = kept.astype(block.dtype)
+    if block.weights.size:
+        weights *= block.weights
+    mass = np.bincount(block.keys, weights, block.mass.size).astype(np.float64)
+    return replace(block, weights=weights, mass=mass)
+
+
+def without_censored(observed: Observations) -> Observations:
+    """Return observations of which the censored ones count nothing."""
+    by_row, by_col = (_without(side, (), (), None) for side in (observed.by_row, observed.by_col))
+    return replace(observed, by_row=by_row, by_col=by_col)
+
+
+class Censoring:
+    """What is censored of a fit's observations, and how it is replaced on the way.
+
+    Parameters
+    ----------
+    engine
+        That of all observations, with censored ones as they are.
+    near
+        The same with its entries at hand where they are few.
+    cap
+        Where values are censored; None where the observations themselves say so.
+    marks
+        What decides which cells tell the distribution of the residuals.
+    """
+
+    def __init__(
+        self, engine: CompletionEngine, near: CompletionEngine, cap: Cap | None, marks: Marks
+    ) -> None:
+        self._engine, self._near, self._cap, self._marks = engine, near, cap, marks
+        change = Change(_without, ((), ()), (cap,), counts=True)
+        self._others = engine.on(ChangedSource(engine.observations, change)).recounted()
+        if not self._others.mass > 0:
+            raise ValueError("censored must leave some observations as they are, got all marked")
+        self._latest: tuple[Solution, Imputation] | None = None
+
+    def first(self, settings: Settings) -> Solution:
+        """Fit the entries that are not censored, then all of them in turn with their values."""
+        others, k, rng = self._others, settings.k, np.random.default_rng(0)
+        factors = starting_factors("spectral", others, k, rng, settings.n_threads)
+        schedule = noise_ridge(others, k, settings.intercepts)
+        plain = replace(settings, orthogonalize=False)
+        factors, ridge = swept(others, factors, schedule, plain, FIRST_SWEEPS, TOL)
+        for _ in range(ROUNDS):
+            engine = self.engine(Solution(*factors, ridge))
+            schedule = noise_ridge(engine, k, settings.intercepts)
+            factors, ridge = swept(engine, factors, schedule, plain, SWEEPS, TOL)
+        return Solution(*factors, ridge)
+
+    def engine(self, of: Solution) -> CompletionEngine:
+        """Return the engine of values that a solution lets expect."""
+        return self._with_values(self._engine, of)
+
+    def near(self, of: Solution) -> CompletionEngine:
+        """Return the same with its entries at hand where they are few."""
+        return self._with_values(self._near, of)
+
+    def judge(self, judge: CompletionEngine, of: Solution) -> CompletionEngine:
+        """Return an engine of held-out entries, those of them that are censored replaced."""
+        codes = judge.observations.by_row
+        if not isinstance(codes, Side) or not codes.censored.any():
+            return judge
+        imputation = replace(self.imputation(of), cap=None)
+        return judge.on(imputed(judge.observations, imputation, (of.X, of.Y), judge.mu))
+
+    def renewing(self, chosen: CompletionEngine) -> Callable[[Solution], CompletionEngine]:
+        """Return what makes values anew, for an engine with another weighting."""
+        return lambda of: chosen.on(self.engine(of).observations)
+
+    def _with_values(self, engine: CompletionEngine, of: Solution) -> CompletionEngine:
+        source = imputed(engine.observations, self.imputation(of), (of.X, of.Y), engine.mu)
+        return engine.on(source)
+
+    def imputation(self, of: Solution) -> Imputation:
+        """Find how a solution replaces censored values; this depends on nothing else."""
+        if self._latest is None or self._latest[0] is not of:
+            self._latest = of, self._found(of)
+        return self._latest[1]
+
+    def _found(self, of: Solution) -> Imputation:
+        engine, others, factors = self._engine, self._others, (of.X, of.Y)
+        leverages = others.leverages(*factors, of.ridge)
+        variances = renewed(others, factors, leverages, even(others.masses), NOISE_ROUNDS)
+        scales = np.sqrt(variances[0]), np.sqrt(variances[1])
+        rows, cols, values, weights, fitted, codes = self._sample(factors)
+        r = (values - fitted) / (scales[0][rows] * scales[1][cols])
+        right = beyond(r, codes == RIGHT, weights, engine.omega)
+        left = beyond(-r, codes == LEFT, weights, 1 - engine.omega)
+        limits = values[codes != 0] if codes.any() else values
+        room = WIDEST * engine.spread
+        bounds = float(limits.min() - room), float(limits.max() + room)
+        return Imputation(scales, right, left, bounds, self._cap)
+
+    def _sample(self, factors: Factors) -> tuple[NDArray[Any], ...]:
+        """Take cells with their values, weights, fitted values and codes, at most so many."""
+        engine = self._engine
+        picked = picked_cells(engine, factors, self._marks, MOST)
+        rows, cols, _, values, weights, fitted = picked
+        if self._cap is not None:
+            codes = self._cap.codes(values.astype(engine.dtype))
+        else:
+            marked = _of_codes(engine.observations)
+            codes = picked_cells(engine.on(marked), factors, self._marks, MOST)[3]
+        return rows, cols, values, weights, fitted, codes
+
+
+def _of_codes(source: Source) -> Source:
+    """Return observations that have their codes for values."""
+    if not isinstance(source, Observations):
+        raise TypeError(f"censored entries must be marked in memory, got a {type(source).__name__}")
+    by_row, by_col = (
+        replace(side, values=side.censored.astype(side.dtype))
+        for side in (source.by_row, source.by_col)
+    )
+    return replace(source, by_row=by_row, by_col=by_col)

@@ -1,0 +1,418 @@
+"""Values that are limits: what replaces them, and that every source and task agrees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import seeds
+
+import fastemf
+from fastemf.inputs.censoring import LEFT, RIGHT, Cap, codes_of_lines, left_of_limits
+from fastemf.observations.memory import observe
+from fastemf.solver.beyond import beyond
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:.*of the values equal"),
+    pytest.mark.compiled,  # too slow to be interpreted
+]
+
+NOISE = {"reg": "noise", "intercepts": True}
+
+
+def capped(seed=0, noise=0.3, share=0.85, m=40, n=30, density=0.5):
+    """Entries of a skewed matrix, its values cut at a quantile."""
+    rng = np.random.default_rng(seed)
+    whole = rng.gamma(2, 1, (m, 2)) @ rng.gamma(2, 1, (n, 2)).T
+    whole *= np.exp(noise * rng.standard_normal((m, n)))
+    i, j = np.nonzero(rng.random((m, n)) < density)
+    values = whole[i, j]
+    limit = float(np.quantile(values, share))
+    return i, j, values, limit
+
+
+def predictions(fit):
+    return fit.predict(*np.indices(fit.shape).reshape(2, -1))
+
+
+def same_bits(one, other):
+    for name in ("X", "Y", "row_intercepts", "col_intercepts"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert one.shift == other.shift
+
+
+# --- the curve -------------------------------------------------------------------------------
+
+
+def brute_force(residuals, lost, weights, omega, x):
+    """E(w u | u > x) under Kaplan–Meier, written out."""
+    survival, mass = 1.0, {}
+    points = sorted(set(residuals[~lost].tolist()))
+    for u in points:
+        at_risk = weights[(residuals > u) | (residuals == u)].sum()
+        died = weights[(residuals == u) & ~lost].sum()
+        mass[u] = survival * died / at_risk
+        survival -= mass[u]
+    mass[points[-1]] += survival
+    after = {u: p for u, p in mass.items() if u > x}
+    slope = sum(p * u * (omega if u >= 0 else 1 - omega) for u, p in after.items())
+    g = slope / sum(after.values())
+    return max(g / omega if g >= 0 else g / (1 - omega), x)
+
+
+@given(seeds, st.integers(5, 40), st.sampled_from([0.1, 0.5, 0.9]))
+def test_the_curve_is_the_mean_slope_beyond(seed, size, omega):
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal(size)
+    limit = np.quantile(u, 0.7) + 0.3 * rng.standard_normal(size)
+    lost = u > limit
+    u = np.minimum(u, limit)
+    lost[np.argmin(u)] = False
+    weights = rng.uniform(0.5, 2, size)
+    curve = beyond(u, lost, weights, omega)
+    last = u[~lost].max()
+    for x in u[u < last]:
+        expected = brute_force(u, lost, weights, omega, x)
+        assert float(curve(np.array([x]))[0]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    far = np.array([last + 1.0])
+    assert curve(far) == far  # nothing is known there
+
+
+def test_weight_two_is_the_residual_twice():
+    rng = np.random.default_rng(0)
+    u, lost = rng.standard_normal(30), rng.random(30) < 0.3
+    twice = beyond(np.repeat(u, 2), np.repeat(lost, 2), np.ones(60), 0.3)
+    once = beyond(u, lost, np.full(30, 2.0), 0.3)
+    at = np.linspace(-2, 1, 40)
+    np.testing.assert_allclose(twice(at), once(at), rtol=1e-9)
+
+
+# --- what it is worth ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("noise", [0.1, 0.5])
+def test_it_is_nearer_to_what_was_cut_than_limits_or_nothing(omega, noise):
+    i, j, values, limit = capped(noise=noise, share=0.9, m=80, n=60)
+    options = NOISE | {"shape": (80, 60)}
+    kept = values < limit
+    truth, cut, told, left_out = (
+        predictions(fastemf.complete(R, omega, 2, **options, **more))
+        for R, more in (
+            ((i, j, values), {}),
+            ((i, j, np.minimum(values, limit)), {}),
+            ((i, j, np.minimum(values, limit)), {"censored": ("right", limit)}),
+            ((i[kept], j[kept], values[kept]), {}),
+        )
+    )
+    error = np.linalg.norm(told - truth)
+    assert error < np.linalg.norm(cut - truth)
+    assert error < np.linalg.norm(left_out - truth)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("noise", [0.1, 1.0])
+def test_it_does_no_harm_where_half_is_cut(omega, noise):
+    i, j, values, limit = capped(noise=noise, share=0.5, m=80, n=60)
+    options = NOISE | {"shape": (80, 60)}
+    truth, cut, told = (
+        predictions(fastemf.complete((i, j, some), omega, 2, **options, **more))
+        for some, more in (
+            (values, {}),
+            (np.minimum(values, limit), {}),
+            (np.minimum(values, limit), {"censored": ("right", limit)}),
+        )
+    )
+    assert np.linalg.norm(told - truth) < 1.02 * np.linalg.norm(cut - truth)
+
+
+def test_nothing_is_put_on_the_wrong_side_of_its_limit():
+    i, j, values, limit = capped()
+    data = (i, j, np.minimum(values, limit))
+    fit = fastemf.complete(data, 0.5, 2, censored=("right", limit), **NOISE)
+    observed = observe(data, censored=("right", limit))
+    codes = observed.by_row.censored
+    predicted = predictions(fit).reshape(fit.shape)[observed.by_row.keys, observed.by_row.indices]
+    found = fit.imputation.values(
+        observed.by_row.values[codes > 0], codes[codes > 0], predicted[codes > 0],
+        np.ones(np.count_nonzero(codes)),
+    )  # fmt: skip
+    assert (found >= limit).all()
+    assert found.max() > limit
+    assert found.max() <= fit.imputation.bounds[1]
+
+
+# --- forms -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_form_marks_the_same_observations(weighted):
+    i, j, values, limit = capped(m=12, n=9)
+    cut = np.minimum(values, limit)
+    codes = (values >= limit).astype(int)
+    weights = np.random.default_rng(1).uniform(1, 2, cut.size) if weighted else None
+    first = observe((i, j, cut), weights=weights, censored=("right", limit))
+    dense = np.full((12, 9), np.nan)
+    dense[i, j] = cut
+    marks = np.zeros((12, 9), bool)
+    marks[i, j] = codes
+    words = np.array(["", "right"])[codes]
+    forms = [
+        observe((i, j, cut), weights=weights, censored=codes),
+        observe((i, j, cut), weights=weights, censored=words),
+        observe((i, j, cut), weights=weights, censored=codes.astype(bool).tolist()),
+        observe((i, j, cut), weights=weights, censored=sp.csr_array(marks)),
+        observe((i, j, cut), weights=weights, censored=marks),
+    ]
+    if not weighted:
+        forms.append(observe(dense, censored=marks))
+    for form in forms:
+        for side, expected in ((form.by_row, first.by_row), (form.by_col, first.by_col)):
+            np.testing.assert_array_equal(side.censored, expected.censored)
+            np.testing.assert_array_equal(side.values, expected.values)
+    assert np.count_nonzero(first.by_col.censored) == codes.sum()
+
+
+def test_a_column_of_a_table_says_it(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    i, j, values, limit = capped(m=12, n=9)
+    cut = np.minimum(values, limit)
+    table = pa.table({
+        "row": i, "col": j, "ms": cut,
+        "word": [None if value < limit else "right" for value in values],
+        "flag": values >= limit,
+    })  # fmt: skip
+    lines = [f"{a},{b},{float(c)!r},{'right' if d >= limit else ''}"
+             for a, b, c, d in zip(i, j, cut, values, strict=True)]  # fmt: skip
+    path = tmp_path / "log.csv"
+    path.write_text("row,col,ms,word\n" + "\n".join(lines) + "\n")
+    names = {"rows": "row", "cols": "col", "values": "ms"}
+    fits = [
+        fastemf.complete(R, 0.5, 1, reg="noise", censored=censored, **names)
+        for R, censored in (
+            (table, ("right", limit)), (table, "word"), (table, "flag"), (path, "word"),
+            (table.to_pandas(), "flag"),
+        )
+    ]  # fmt: skip
+    for fit in fits[1:]:
+        np.testing.assert_array_equal(fit.X, fits[0].X)
+    assert fits[0].history[-1].renewals > 0
+
+
+def test_left_is_right_in_the_mirror():
+    i, j, values, limit = capped()
+    cut = np.minimum(values, limit)
+    right = fastemf.complete((i, j, cut), 0.3, 2, censored=("right", limit), **NOISE)
+    left = fastemf.complete((i, j, -cut), 0.7, 2, censored=("left", -limit), **NOISE)
+    np.testing.assert_allclose(predictions(left), -predictions(right), rtol=1e-6)
+
+
+def test_another_unit_scales_exactly():
+    i, j, values, limit = capped(m=60, n=50)
+    cut = np.minimum(values, limit)
+    one = fastemf.complete((i, j, cut), 0.7, 2, censored=("right", limit), intercepts=True)
+    big = fastemf.complete(
+        (i, j, 1024 * cut), 0.7, 2, censored=("right", 1024 * limit), intercepts=True
+    )
+    np.testing.assert_array_equal(predictions(big), 1024 * predictions(one))
+
+
+def test_a_limit_that_nothing_reaches_changes_nothing():
+    i, j, values, _ = capped()
+    plain = fastemf.complete((i, j, values), 0.5, 2, **NOISE)
+    told = fastemf.complete((i, j, values), 0.5, 2, censored=("right", 1e9), **NOISE)
+    same_bits(plain, told)
+
+
+# --- sources ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reg", ["noise", pytest.param("auto", marks=pytest.mark.thorough)])
+def test_threads_and_stores_give_the_same_bits(reg, tmp_path):
+    i, j, values, limit = capped()
+    cut = np.minimum(values, limit)
+    fastemf.store.build((i, j, cut), tmp_path / "store")
+    options = {"reg": reg, "intercepts": True, "censored": ("right", limit)}
+    one = fastemf.complete((i, j, cut), 0.9, 2, n_jobs=1, **options)
+    same_bits(one, fastemf.complete((i, j, cut), 0.9, 2, n_jobs=2, **options))
+    same_bits(
+        one,
+        fastemf.complete(fastemf.store.open(tmp_path / "store", budget=4096), 0.9, 2, **options),
+    )
+
+
+@pytest.mark.cluster
+def test_a_cluster_gives_the_same_bits(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    i, j, values, limit = capped()
+    cut = np.minimum(values, limit)
+    fastemf.store.build((i, j, cut), tmp_path / "store")
+    options = {"intercepts": True, "censored": ("right", limit)}
+    here = fastemf.complete((i, j, cut), 0.9, 2, **options)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        same_bits(here, fastemf.complete(tmp_path / "store", 0.9, 2, client=client, **options))
+
+
+def test_an_interrupted_fit_ends_at_the_same_bits(tmp_path):
+    i, j, values, limit = capped()
+    data = (i, j, np.minimum(values, limit))
+    options = {**NOISE, "censored": ("right", limit)}
+    whole = fastemf.complete(data, 0.5, 2, **options)
+    path = tmp_path / "state.npz"
+    for sweeps in (4, 9, 100):
+        fit = fastemf.complete(
+            data, 0.5, 2, max_iter=sweeps, checkpoint=path, checkpoint_every=1,
+            resume=path.exists(), **options,
+        )  # fmt: skip
+    same_bits(whole, fit)
+    assert [record.renewals for record in fit.history] == [
+        record.renewals for record in whole.history
+    ]
+    with pytest.raises(fastemf.CheckpointError, match="other data"):
+        fastemf.complete(data, 0.5, 2, checkpoint=path, resume=True, **NOISE)
+
+
+# --- tasks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_levels_quantiles_coverage_and_select_know_of_limits():
+    i, j, values, limit = capped(m=60, n=50)
+    data, told = (i, j, np.minimum(values, limit)), {"censored": ("right", limit)}
+    plain, aware = (
+        fastemf.complete_levels(data, (0.5, 0.9), 2, reg="noise", **more) for more in ({}, told)
+    )
+    assert predictions(aware)[:, 1].mean() > predictions(plain)[:, 1].mean()
+    low, high = (
+        fastemf.complete_quantiles(data, (0.5, 0.95), 2, reg="noise", **more) for more in ({}, told)
+    )
+    assert predictions(high)[:, 1].mean() > predictions(low)[:, 1].mean()
+    assert fastemf.level_for_coverage(data, 0.5, 2, reg="noise", **told).fit.imputation is not None
+    chosen = fastemf.select(data, 0.5, [1, 2], ["noise"], folds=2, **told)
+    assert chosen.fit.imputation is not None
+
+
+def test_pair_regressors_know_of_limits():
+    pytest.importorskip("sklearn")
+    i, j, values, limit = capped(m=20, n=15)
+    cut = np.minimum(values, limit)
+    pairs = np.column_stack([i, j])
+    weights = np.ones(cut.size)
+    weights[3] = 0.0
+    by_limit, by_mark = (
+        fastemf.ExpectilePairRegressor(0.5, 1, reg="noise").fit(pairs, cut, weights, censored)
+        for censored in (("right", limit), cut >= limit)
+    )
+    np.testing.assert_array_equal(by_limit.predict(pairs), by_mark.predict(pairs))
+    assert by_limit.factorization_.imputation is not None
+
+
+def test_a_model_keeps_what_replaces_limits_and_new_rows_use_it(tmp_path):
+    i, j, values, limit = capped(m=60, n=30)
+    first = i < 50
+    data = (i[first], j[first], np.minimum(values, limit)[first])
+    fit = fastemf.complete(data, 0.5, 2, censored=("right", limit), shape=(50, 30), **NOISE)
+    fit.save(tmp_path / "model.npz")
+    loaded = fastemf.load(tmp_path / "model.npz")
+    new = (i[~first] - 50, j[~first], np.minimum(values, limit)[~first])
+    told, again = (
+        model.fold_in(new, censored=("right", limit), shape=(10, 30)) for model in (fit, loaded)
+    )
+    np.testing.assert_array_equal(told.X, again.X)
+    assert predictions(told).mean() > predictions(fit.fold_in(new, shape=(10, 30))).mean()
+    more = fit.extend(new, censored=("right", limit), shape=(10, 30))
+    assert [scale.size for scale in more.imputation.scales] == [60, 30]
+    np.testing.assert_array_equal(more.imputation.scales[0][:50], fit.imputation.scales[0])
+    assert loaded.objective(data, censored=("right", limit), shape=(50, 30)) == pytest.approx(
+        fit.history[-1].objective, rel=0.05
+    )
+
+
+def test_a_limit_beyond_which_a_fit_lies_does_not_contradict_it():
+    r = np.array([-1.0, -1.0, 2.0, 2.0, -3.0])
+    codes = np.array([RIGHT, LEFT, RIGHT, LEFT, 0], np.int8)
+    assert left_of_limits(r, codes).tolist() == [0.0, -1.0, 2.0, 0.0, -3.0]
+    fit = fastemf.complete(np.full((2, 3), 5.0), 0.5, 1, reg=0)
+    R = np.array([[4.0, 4.0, 4.0], [6.0, 6.0, 6.0]])
+    assert fit.summary(R, censored=("right", 0.0)).rms.round(6).tolist() == [0.0, 1.0]
+
+
+# --- what is refused, and said ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("censored", "message"),
+    [
+        (("above", 3.0), r'must be \("right", limit\)'),
+        (("right", np.inf), "must be a finite number, got inf"),
+        (("right", "20"), "must be a finite number, got '20'"),
+        (["right", "up", ""], "got 'up'"),
+        ([1, 2, 0], "as numbers 1, -1 and 0"),
+        ([True, False], "each of the 3 observations, got 2"),
+        (np.zeros((2, 2)), r"R's shape \(2, 3\), got \(2, 2\)"),
+        ("ms", "R is no table; got 'ms'"),
+        (("right", 0.0), "must leave some observations"),
+    ],
+)
+def test_bad_marks_are_refused(censored, message):
+    R = ([0, 0, 1], [0, 1, 2], [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=message):
+        fastemf.complete(R, 0.5, 1, censored=censored)
+
+
+def test_a_store_takes_a_limit_only(tmp_path):
+    fastemf.store.build(([0, 0, 1], [0, 1, 2], [1.0, 2.0, 3.0]), tmp_path / "store")
+    with pytest.raises(ValueError, match="where R is not in memory, got list"):
+        fastemf.complete(tmp_path / "store", 0.5, 1, censored=[True, False, False])
+
+
+def test_a_fit_that_was_not_told_of_limits_cannot_replace_them():
+    fit = fastemf.complete(np.ones((2, 3)), 0.5, 1, reg=0)
+    with pytest.raises(ValueError, match="a fit that was told of censored values"):
+        fit.fold_in(np.ones((1, 3)), censored=("right", 1.0))
+
+
+@pytest.mark.filterwarnings("default:.*of the values equal")
+def test_values_that_look_like_limits_are_told_of_once():
+    i, j, values, limit = capped()
+    cut = np.minimum(values, limit)
+    with pytest.warns(UserWarning, match=r"of the values equal the largest, .*censored=") as told:
+        fastemf.complete((i, j, cut), 0.5, 2, reg="noise")
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match="of the values equal the smallest"):
+        fastemf.complete_levels((i, j, -cut), (0.4, 0.5), 2, reg="noise")
+    ratings = np.random.default_rng(0).integers(1, 6, (40, 30)).astype(float)
+    fastemf.complete(ratings, 0.5, 2, reg="noise")  # they pile up everywhere: no warning
+
+
+def test_limits_follow_the_type_of_the_values():
+    limit = 0.1
+    values = np.array([limit], np.float32)
+    assert Cap(RIGHT, limit).codes(values).tolist() == [RIGHT]
+    assert Cap(LEFT, limit).codes(values).tolist() == [LEFT]
+
+
+def test_words_and_codes():
+    assert codes_of_lines(["Right", " left ", None, "", "true", "False"]).tolist() == [
+        1, -1, 0, 0, 1, 0,
+    ]  # fmt: skip
+    assert codes_of_lines(np.array([np.nan, 1.0, -1.0])).tolist() == [0, 1, -1]
+
+
+def test_values_are_made_anew_on_the_way():
+    i, j, values, limit = capped()
+    fit = fastemf.complete(
+        (i, j, np.minimum(values, limit)), 0.5, 2, censored=("right", limit), **NOISE
+    )
+    renewals = [record.renewals for record in fit.history]
+    assert renewals == sorted(renewals)
+    assert renewals[0] == 0 < renewals[-1]
