@@ -25,6 +25,7 @@ from fastemf.commands import (
     predict,
     quantiles,
     rank,
+    report,
     reproduce,
     select,
     store,
@@ -34,7 +35,8 @@ from fastemf.commands import (
 __all__ = ["main"]
 
 COMMANDS = (
-    quantiles, fit, predict, rank, evaluate, update, select, levels, info, store, demo, reproduce,
+    quantiles, fit, predict, rank, evaluate, report, update, select, levels, info, store, demo,
+    reproduce,
 )  # fmt: skip
 
 EXAMPLE = """\

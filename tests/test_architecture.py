@@ -23,7 +23,7 @@ KERNELS = [name for name in MODULES if name.startswith("kernels.")]
 ROOMS = [
     "support", "loss", "metrics", "kernels", "inputs", "observations", "store", "cluster",
     "operators", "solver", "stacking", "model", "completion", "sensing", "tasks", "experiments",
-    "commands", "shell",
+    "reporting", "commands", "shell",
 ]  # fmt: skip
 SHELL = ("cli", "__main__")
 
