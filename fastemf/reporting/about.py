@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from fastemf.model.quantiles import Quantiles
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_section, figure_text, safe
 
 __all__ = ["about_section", "headline"]
 
 
-def headline(judged: Judged) -> str:
+def headline(judged: Judgement) -> str:
     """Name what is predicted, of what."""
     what = "" if judged.is_quantiles else "Expectile " if len(judged.names) == 1 else "Expectiles "
     levels = ", ".join(judged.names)
     return f"{what}{levels} of {judged.unit}, by {judged.item(0)} and {judged.item(1)}"
 
 
-def about_section(judged: Judged) -> str:
+def about_section(judged: Judgement) -> str:
     """List the matrix, what a prediction is made of, and how the fit went."""
     facts = {"matrix": _matrix(judged), "predicts": _predicts(judged), "made of": _parts(judged)}
     if not judged.is_quantiles:
@@ -43,7 +43,7 @@ def about_section(judged: Judged) -> str:
     )
 
 
-def _matrix(judged: Judged) -> str:
+def _matrix(judged: Judgement) -> str:
     sides = []
     for axis, plural in enumerate(("rows", "columns")):
         items = judged.model.axes[axis]
@@ -53,14 +53,14 @@ def _matrix(judged: Judged) -> str:
     return " × ".join(sides)
 
 
-def _predicts(judged: Judged) -> str:
+def _predicts(judged: Judgement) -> str:
     what = "quantile" if judged.is_quantiles else "expectile level"
     many = "s" if len(judged.names) > 1 else ""
     mean = ", the mean" if not judged.is_quantiles and judged.levels == (0.5,) else ""
     return f"{what}{many} {', '.join(judged.names)}{mean}, in {judged.unit}"
 
 
-def _parts(judged: Judged) -> str:
+def _parts(judged: Judgement) -> str:
     first = judged.fits[0]
     parts = ["a constant, one number per row, one per column"] if first.rows.has_intercepts else []
     if first.k:
@@ -79,5 +79,5 @@ def _end(converged: bool, sweeps: int) -> str:
     return f"{'converged after' if converged else 'did not converge in'} {sweeps} sweeps"
 
 
-def _at(judged: Judged, name: str) -> str:
+def _at(judged: Judgement, name: str) -> str:
     return f" at {name}" if len(judged.names) > 1 else ""

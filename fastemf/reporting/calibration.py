@@ -17,7 +17,7 @@ from fastemf.reporting.drawing import (
     drawn,
     round_ticks,
 )
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_cards, as_figure, as_section, as_table, figure_text
 from fastemf.stacking.promise import NORMAL_95, wilson
 
@@ -44,7 +44,7 @@ class Tenth(NamedTuple):
     """To here."""
 
 
-def tenths(judged: Judged, at: int) -> list[Tenth]:
+def tenths(judged: Judgement, at: int) -> list[Tenth]:
     """Cut the observations into tenths by what a level predicts, and find where each lies."""
     predicted = judged.predicted[at]
     below, size = judged.below(at)
@@ -65,7 +65,7 @@ def tenths(judged: Judged, at: int) -> list[Tenth]:
     return found
 
 
-def calibration_section(judged: Judged) -> str:
+def calibration_section(judged: Judgement) -> str:
     """Draw each level's tenths around the level they should have."""
     by_level = [tenths(judged, at) for at in range(len(judged.levels))]
     cards = [
@@ -96,7 +96,7 @@ def _tells(found: Sequence[Tenth], level: float) -> str:
     return f"{hits} of {len(known)} intervals hold {level:g}." if known else "All predictions hit."
 
 
-def _details(judged: Judged, name: str, found: Sequence[Tenth]) -> str:
+def _details(judged: Judgement, name: str, found: Sequence[Tenth]) -> str:
     what = "share at or below" if judged.is_quantiles else "effective level"
     heads = ["tenth", f"predictions ({judged.unit})", "observations", what, "95 % confidence"]
     lines = [

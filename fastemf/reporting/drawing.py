@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fastemf.reporting.markup import safe, shortened
+from fastemf.inputs.columns import shortened
+from fastemf.reporting.markup import safe
 
 __all__ = [
     "WIDTH",

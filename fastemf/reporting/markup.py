@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["as_cards", "as_figure", "as_section", "as_table", "figure_text", "safe", "shortened"]
+from fastemf.inputs.columns import shortened
+
+__all__ = ["as_cards", "as_figure", "as_section", "as_table", "figure_text", "safe"]
 
 LONGEST = 60  # characters of a label in a table
 
@@ -16,12 +18,6 @@ def safe(text: Any) -> str:
     """Return a text as HTML that shows it, and does nothing else."""
     shown = (char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in str(text))
     return html.escape("".join(shown))
-
-
-def shortened(text: Any, longest: int = LONGEST) -> str:
-    """Cut what is too long to be shown."""
-    text = str(text)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def figure_text(value: float) -> str:
@@ -50,7 +46,7 @@ def as_table(
     for place, (name, *values) in enumerate(lines):
         cells = "".join(f"<td>{safe(_cell(value))}</td>" for value in values)
         row = ' class="ours"' if place in marked else ""
-        label = f'<th scope="row"><bdi>{safe(shortened(name))}</bdi></th>'
+        label = f'<th scope="row"><bdi>{safe(shortened(name, LONGEST))}</bdi></th>'
         body.append(f"<tr{row}>{label}{cells}</tr>")
     return (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead>'

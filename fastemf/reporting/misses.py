@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_cards, as_figure, as_section, as_table
 from fastemf.stacking.shrunk_quantile import Floats
 
@@ -34,7 +34,7 @@ class Missed(NamedTuple):
     """Observations that each has at least; those with fewer are not among them."""
 
 
-def missed_of(judged: Judged, axis: int) -> Missed:
+def missed_of(judged: Judgement, axis: int) -> Missed:
     """Find the rows (columns) with the largest mean loss at the middle level."""
     keys = (judged.cells.rows, judged.cells.cols)[axis]
     size, at = judged.model.axes[axis].size, judged.middle
@@ -61,7 +61,7 @@ def missed_of(judged: Judged, axis: int) -> Missed:
     )
 
 
-def misses_section(judged: Judged) -> str:
+def misses_section(judged: Judgement) -> str:
     """List the rows and the columns with the largest mean losses."""
     cards = []
     name = judged.names[judged.middle]

@@ -6,7 +6,7 @@ import numpy as np
 
 from fastemf.model.factorization import Factorization
 from fastemf.reporting.drawing import WIDTH, Scale, draw_line, draw_rect, draw_text, drawn
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_cards, as_figure, as_section, figure_text
 from fastemf.stacking.shrunk_quantile import Floats
 
@@ -27,7 +27,7 @@ def factor_sizes(fit: Factorization) -> Floats:
     return np.asarray(sizes / np.sqrt(fit.X.shape[0] * fit.Y.shape[0]))
 
 
-def ranks_section(judged: Judged) -> str:
+def ranks_section(judged: Judgement) -> str:
     """Draw what each factor of each level adds."""
     if not judged.fits[0].k:
         return as_section("Ranks", "The model has rank 0: intercepts alone, without factors.")

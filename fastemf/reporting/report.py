@@ -6,7 +6,7 @@ from typing import Any
 
 from fastemf.reporting.about import about_section, headline
 from fastemf.reporting.calibration import calibration_section
-from fastemf.reporting.judged import judged_by
+from fastemf.reporting.judgement import judged_by
 from fastemf.reporting.markup import safe
 from fastemf.reporting.misses import misses_section
 from fastemf.reporting.page import whole_page

@@ -13,7 +13,7 @@ from fastemf.reporting.drawing import (
     drawn,
     round_ticks,
 )
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_cards, as_figure, as_section, as_table, figure_text
 from fastemf.stacking.shrunk_quantile import Floats, quantile
 
@@ -25,7 +25,7 @@ BARS = 40
 LEFT, RIGHT, TOP, BOTTOM = 12.0, WIDTH - 12.0, 10.0, 150.0
 
 
-def residual_section(judged: Judged) -> str:
+def residual_section(judged: Judgement) -> str:
     """Draw the residuals of each level, and tabulate where most of them lie."""
     cards, lines = [], []
     for at, name in enumerate(judged.names):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.inputs.columns import shortened
 from fastemf.reporting.drawing import (
     WIDTH,
     Scale,
@@ -15,8 +16,8 @@ from fastemf.reporting.drawing import (
     drawn,
     round_ticks,
 )
-from fastemf.reporting.judged import Judged
-from fastemf.reporting.markup import as_cards, as_figure, as_section, figure_text, shortened
+from fastemf.reporting.judgement import Judgement
+from fastemf.reporting.markup import as_cards, as_figure, as_section, figure_text
 from fastemf.reporting.served import Served
 from fastemf.stacking.shrunk_quantile import Floats
 
@@ -28,7 +29,7 @@ LONGEST_NAME = 16
 FAR = 1.5  # times the largest level: how far observations are drawn where they lie
 
 
-def rows_section(judged: Judged, served: Served) -> str:
+def rows_section(judged: Judgement, served: Served) -> str:
     """Draw three rows: those with the largest, middling and smallest predictions."""
     observed = np.isin(served.items, judged.cells.rows)
     rows = served.items[observed]
@@ -37,7 +38,10 @@ def rows_section(judged: Judged, served: Served) -> str:
     places = {rows.size // 2: "in the middle", rows.size - 1: "the smallest", 0: "the largest"}
     shown = sorted(places)
     cards = [
-        as_figure(f"{judged.item(0)} {shortened(name)}: {places[at]}", _lines(judged, row, name))
+        as_figure(
+            f"{judged.item(0)} {shortened(name, LONGEST_NAME)}: {places[at]}",
+            _lines(judged, row, name),
+        )
         for at, row, name in zip(
             shown, rows[shown].tolist(), judged.called(0, rows[shown]), strict=True
         )
@@ -54,7 +58,7 @@ def rows_section(judged: Judged, served: Served) -> str:
     )
 
 
-def _lines(judged: Judged, row: int, called: str) -> str:
+def _lines(judged: Judgement, row: int, called: str) -> str:
     cols, has_gap = _shown(judged, row)
     axes = judged.model.axes
     levels = judged.model.predict(axes[0].ids()[row], axes[1].ids()[cols])
@@ -86,7 +90,7 @@ def _lines(judged: Judged, row: int, called: str) -> str:
     return drawn(height + 20, parts, f"predictions of {judged.item(0)} {called}")
 
 
-def _shown(judged: Judged, row: int) -> tuple[NDArray[np.int64], bool]:
+def _shown(judged: Judgement, row: int) -> tuple[NDArray[np.int64], bool]:
     """Find the columns to show, as `rank` lists them, and whether there are others between."""
     model, level = judged.model, judged.levels[-1]
     label = model.axes[0].ids()[row]
@@ -99,7 +103,7 @@ def _shown(judged: Judged, row: int) -> tuple[NDArray[np.int64], bool]:
     return np.concatenate([first[:EACH_WAY], _places(judged, worst.cols)[::-1]]), True
 
 
-def _places(judged: Judged, cols: NDArray[np.object_]) -> NDArray[np.int64]:
+def _places(judged: Judgement, cols: NDArray[np.object_]) -> NDArray[np.int64]:
     return judged.model.axes[1].positions(cols, "cols")
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_cards, as_figure, as_section, as_table
 from fastemf.stacking.shrunk_quantile import Floats
 
@@ -30,7 +30,7 @@ class Served(NamedTuple):
     """Columns, or rows, that the means are over."""
 
 
-def served_of(judged: Judged, axis: int) -> Served:
+def served_of(judged: Judgement, axis: int) -> Served:
     """Average the predictions of all rows (columns) over columns (rows), or some where many."""
     items, others = (_seen(judged, side) for side in (axis, 1 - axis))
     some = min(others.size, max(CELLS // max(items.size, 1), FEWEST))
@@ -47,12 +47,12 @@ def served_of(judged: Judged, axis: int) -> Served:
     return Served(items[order], means[order], some)
 
 
-def _seen(judged: Judged, axis: int) -> NDArray[np.int64]:
+def _seen(judged: Judgement, axis: int) -> NDArray[np.int64]:
     side = judged.model.axes[axis]
     return np.setdiff1d(np.arange(side.size), side.unseen)
 
 
-def served_section(judged: Judged, by_axis: tuple[Served, Served]) -> str:
+def served_section(judged: Judgement, by_axis: tuple[Served, Served]) -> str:
     """List the rows and columns with the largest predictions, and those with the smallest."""
     cards = []
     for axis, served in enumerate(by_axis):

@@ -17,7 +17,7 @@ from fastemf.reporting.drawing import (
     drawn,
     round_ticks,
 )
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import as_cards, as_figure, as_section, as_table, safe
 from fastemf.solver.tuning import MEANING, Tuning
 from fastemf.support.level_names import quantile_name
@@ -28,7 +28,7 @@ LEFT, RIGHT, TOP, BOTTOM = 40.0, WIDTH - 12.0, 12.0, 170.0
 KINDS = {"even": "simple", "weighted": "fit", "ridged": "mark", "noise": "soft", "constant": "axis"}
 
 
-def tuning_section(judged: Judged) -> str:
+def tuning_section(judged: Judgement) -> str:
     """Draw the candidates of each level's fit, and say what was chosen."""
     if isinstance(judged.model, Quantiles):
         return _promised(judged.model)
@@ -57,7 +57,7 @@ def tuning_section(judged: Judged) -> str:
 
 
 def _promised(model: Quantiles) -> str:
-    """Tabulate what quantiles, which keep no path of their tuning, said of cells out of fold."""
+    """List what quantiles, which keep no path of their tuning, said of cells out of fold."""
     lines = [
         [
             quantile_name(one.tau), float(one.coverage),

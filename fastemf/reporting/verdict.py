@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fastemf.model.evaluation import NOTHING_ADDED, Evaluation
 from fastemf.model.quantiles import Quantiles
 from fastemf.reporting.drawing import WIDTH, Scale, draw_line, draw_rect, draw_text, drawn
-from fastemf.reporting.judged import Judged
+from fastemf.reporting.judgement import Judgement
 from fastemf.reporting.markup import (
     as_cards,
     as_figure,
@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
     """In figures, as a section."""
 
 
-def verdict_of(judged: Judged) -> Verdict:
+def verdict_of(judged: Judgement) -> Verdict:
     """Judge a model as its `evaluate` does."""
     if isinstance(judged.model, Quantiles):
         promises = judged.model.evaluate(judged.observations)

@@ -1,4 +1,4 @@
-"""`Judged`: a model, the observations that judge it, and what it predicts of them at each level."""
+"""`Judgement`: a model, the observations that judge it, and what it predicts of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fastemf.observations.memory import Observations, observe
 from fastemf.stacking.shrunk_quantile import Floats
 from fastemf.support.level_names import expectile_name, quantile_name
 
-__all__ = ["Judged", "judged_by"]
+__all__ = ["Judgement", "judged_by"]
 
 CELLS_PER_PART = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Judgement:
     """A model and observations of labels that it has.
 
     Parameters
@@ -136,7 +136,7 @@ class Judged:
 
 def judged_by(
     model: Any, R: Any, unknown: str, names: ColumnNames, weights: Any, shape: Any
-) -> Judged:
+) -> Judgement:
     """Read observations once, whatever they come from, and place them by a model's labels."""
     if not isinstance(model, Factorization | Levels | Quantiles):
         raise TypeError(f"model must be a Factorization, Levels or Quantiles, got {type(model)}")
@@ -145,4 +145,4 @@ def judged_by(
     cells = given.known()
     if cells.values.size == 0:
         raise ValueError("R must hold an observation of labels that the model has, got none")
-    return Judged(model, cells, given.values.size - cells.values.size)
+    return Judgement(model, cells, given.values.size - cells.values.size)
