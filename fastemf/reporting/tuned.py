@@ -48,8 +48,8 @@ def tuning_section(judged: Judgement) -> str:
             )
     return as_section(
         "How it was tuned",
-        "Ridge and weights were chosen by observations set aside from the fit, which are judges "
-        "beside those above. Losses are shares of a constant's; the candidate chosen is ringed. "
+        "Ridge and weights were chosen by the loss on observations that were set aside, and fitted "
+        "again at the end. Losses are shares of a constant's, and the candidate chosen is ringed. "
         "At ∞ there are no factors.",
         as_cards(cards),
         *details,
@@ -113,7 +113,7 @@ def _path(tuning: Tuning) -> str:
     for one in baselines:
         height = y(one.loss / unit)
         parts.append(draw_line(LEFT, height, RIGHT, height, "target"))
-        parts.append(draw_text(LEFT + 2, height - 3, one.name, kind="mute"))
+        parts.append(draw_text(RIGHT - 24, height - 3, one.name, anchor="end", kind="mute"))
     for tick, text in ticks.items():
         parts.append(draw_text(x(math.log(tick)), BOTTOM + 14, text, anchor="middle", kind="mute"))
     families = list(dict.fromkeys(step.family for step in steps))
