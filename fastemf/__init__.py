@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fastemf.model.summary import Summary as Summary
     from fastemf.quantile_estimator import QuantilePairRegressor as QuantilePairRegressor
     from fastemf.quantiles import complete_quantiles as complete_quantiles
+    from fastemf.reporting.report import report as report
     from fastemf.selection import Selection as Selection
     from fastemf.selection import select as select
     from fastemf.sensing.rip import measurements_needed as measurements_needed
@@ -70,6 +71,7 @@ _HOME = {
     "level_for_coverage": "coverage",
     "sense": "sensing.sense",
     "select": "selection",
+    "report": "reporting.report",
     "Selection": "selection",
     "rip_constant": "sensing.rip",
     "measurements_needed": "sensing.rip",

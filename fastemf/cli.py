@@ -25,6 +25,7 @@ from fastemf.commands import (
     predict,
     quantiles,
     rank,
+    report,
     reproduce,
     select,
     store,
@@ -34,7 +35,8 @@ from fastemf.commands import (
 __all__ = ["main"]
 
 COMMANDS = (
-    quantiles, fit, predict, rank, evaluate, update, select, levels, info, store, demo, reproduce,
+    quantiles, fit, predict, rank, evaluate, report, update, select, levels, info, store, demo,
+    reproduce,
 )  # fmt: skip
 
 EXAMPLE = """\
@@ -127,9 +129,11 @@ def _with_rows_marked(given: list[str]) -> list[str]:
     """Mark what may be a row of `fastemf rank` though it begins with one -, in any position."""
     marked, is_value = [], False
     for text in given:
-        is_short = _is_option(text) and text[1] not in f"-{''.join(rank.SHORT)}"
-        marked.append(MARK + text if is_short and not is_value else text)
-        is_value = _is_option(text) and text not in rank.FLAGS and "=" not in text
+        is_long = text.startswith("--")
+        is_row = _is_option(text) and not is_long and not re.fullmatch(rank.SHORT, text)
+        marked.append(MARK + text if is_row and not is_value else text)
+        takes_one = is_long and text not in rank.FLAGS and "=" not in text
+        is_value = not is_value and (takes_one or text in ("-n", "-o"))
     return marked
 
 

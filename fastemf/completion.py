@@ -98,6 +98,8 @@ def complete(
         quantile: omega = 0.95 is not the 95th percentile.
     k
         Rank, from 1 to min(rows, columns); or 0 with `intercepts`, which are then all there is.
+        There is no default, as the right rank depends on the data; the shell has 5, of which a
+        tuned fit uses what helps.
     rows, cols, values
         Names of a table's columns: labels of the row and of the column (integers, strings,
         dates, categories), and the value. The fit then speaks in labels. A pandas table
@@ -134,7 +136,9 @@ def complete(
         weights); ``"plain"``: λ.
     intercepts
         Add ``mu + a_i + c_j``, fitted jointly under the same loss. For data whose
-        rows and columns differ in level, this predicts far better.
+        rows and columns differ in level, this predicts far better. The default is the paper's
+        model, a product of factors; what is there to predict, `complete_quantiles`, the pair
+        regressors and the shell, has them on.
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and

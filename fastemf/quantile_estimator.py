@@ -31,7 +31,7 @@ class QuantilePairRegressor(PairRegressor):
         beyond it, so that the median takes 40 and p95 takes 400.
     k
         Rank, from 1 to the lesser number of distinct rows or columns fitted; or 0, which leaves
-        intercepts alone.
+        intercepts alone. The default is as in `ExpectileFactorization`.
     reg, intercepts, tol, max_iter, momentum, solver, random_state, n_jobs
         As in `fastemf.complete_quantiles`. Rows and columns are numbered in the order of first
         appearance.

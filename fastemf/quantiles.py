@@ -97,7 +97,7 @@ def complete_quantiles(
     reg
         Ridge of the fits, as in `complete`; ``"auto"`` tunes one level and the normal scores.
     intercepts
-        As in `complete`, but the default is to have them.
+        As in `complete`, but the default is to have them: quantiles are there to predict.
     tol
         As in `complete`, for each fit; means of five fits need no finer one.
     max_iter, momentum, solver, n_jobs, progress

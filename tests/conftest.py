@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,13 @@ def data_folder():
     if not folder or not Path(folder).is_dir():
         pytest.skip("FASTEMF_DATA does not name a folder")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A browser that needs no screen, or a skip."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        pytest.skip("no chromium (Debian: apt-get install chromium)")
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fastemf
+from fastemf import cli
 from fastemf.solver.ridge import AnnealedRidge, FixedRidge
 from fastemf.solver.settings import CG_RANK, CG_STEPS, Settings
 
@@ -105,6 +106,25 @@ def test_estimators_have_the_same_names_order_and_defaults(name):
 
 
 # --- what depends on what ------------------------------------------------------------------
+
+
+def test_rank_and_intercepts_have_one_default_for_each_purpose():
+    pytest.importorskip("sklearn")
+
+    def defaults(name, of):
+        return {inspect.signature(getattr(fastemf, task)).parameters[of].default for task in name}
+
+    papers = ["complete", "complete_levels", "level_for_coverage", "select"]
+    assert defaults([*papers, "ExpectileFactorization"], "intercepts") == {False}
+    predicting = ["ExpectilePairRegressor", "QuantilePairRegressor"]
+    assert defaults(["complete_quantiles", *predicting], "intercepts") == {True}
+    assert defaults([*papers[:3], "complete_quantiles"], "k") == {inspect.Parameter.empty}
+    assert defaults(["ExpectileFactorization", *predicting], "k") == {2}
+    shell = [
+        cli._arguments([name, "log.csv", "-o", "m.npz"]) for name in ("fit", "levels", "quantiles")
+    ]
+    assert {(args.rank, args.intercepts) for args in shell} == {(5, True)}
+    assert cli._arguments(["select", "log.csv"]).intercepts
 
 
 def test_orthogonal_factors_have_no_momentum_and_no_annealing():

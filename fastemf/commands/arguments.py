@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fastemf.support.terminal import stderr_is_terminal
+
 __all__ = [
     "add_censored",
     "add_data",
@@ -28,7 +30,6 @@ __all__ = [
     "read_data",
     "read_judged",
     "rereadable",
-    "show_progress",
     "utf8",
 ]
 
@@ -159,7 +160,7 @@ def fit_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return the keywords that `add_fit` stands for."""
     return {
         "intercepts": args.intercepts, "max_iter": args.max_iter, "tol": args.tol,
-        "random_state": args.seed, "n_jobs": args.jobs, "progress": show_progress(),
+        "random_state": args.seed, "n_jobs": args.jobs, "progress": stderr_is_terminal(),
     }  # fmt: skip
 
 
@@ -326,13 +327,3 @@ def read_judged(args: argparse.Namespace, model: Any, name: str = "data") -> dic
         "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
         "weights": args.weights, **({} if censored is None else {"censored": censored}),
     }  # fmt: skip
-
-
-def show_progress() -> bool:
-    """Return whether someone watches the fit, after telling them what it begins with."""
-    from fastemf.support.terminal import stderr_is_terminal
-
-    watched = stderr_is_terminal()
-    if watched:
-        print("loading the kernels (compiled on the first run: about ten seconds)", file=sys.stderr)
-    return watched

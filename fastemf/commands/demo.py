@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import add_out, check_free_table, show_progress
+from fastemf.commands.arguments import add_out, check_free_table
+from fastemf.support.terminal import stderr_is_terminal
 
 __all__ = ["add", "run"]
 
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out is None:
         from fastemf.experiments.demo import run as compare
 
-        print(compare(args.size, args.density, args.rank, args.seed, progress=show_progress()))
+        print(compare(args.size, args.density, args.rank, args.seed, progress=stderr_is_terminal()))
         return
     check_free_table(args.out, args.force)
     from fastemf.datasets.latency_log import make_latencies

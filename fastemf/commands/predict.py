@@ -15,7 +15,7 @@ from fastemf.commands.arguments import (
 from fastemf.commands.label_text import like
 from fastemf.commands.output import unused, write_columns
 from fastemf.commands.pairs import read_pairs
-from fastemf.commands.promises import quantile_name
+from fastemf.support.level_names import quantile_name
 
 __all__ = ["add", "run"]
 

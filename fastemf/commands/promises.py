@@ -1,15 +1,12 @@
-"""What commands tell of quantiles: their names, and what they were worth on cells not seen."""
+"""What commands tell of quantiles: what they were worth on cells not seen."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["quantile_name", "render_promises"]
+from fastemf.support.level_names import quantile_name
 
-
-def quantile_name(tau: float) -> str:
-    """Return what people call a quantile: p95 for 0.95."""
-    return f"p{100 * tau:g}"
+__all__ = ["render_promises"]
 
 
 def render_promises(promises: list[dict[str, Any]], cells: str) -> list[tuple[str, str]]:

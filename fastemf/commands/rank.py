@@ -18,8 +18,8 @@ from fastemf.commands.pairs import read_pairs
 
 __all__ = ["FLAGS", "SHORT", "add", "run"]
 
-SHORT = "noh"  # begin short options, and no row unless it follows --
-FLAGS = ("--force", "--json", "-h", "--help")  # are followed by no value
+SHORT = r"-n(-?\d+)?|-o.*|-h"  # short options, which are no rows unless they follow --
+FLAGS = ("--force", "--json", "--help")  # long options that are followed by no value
 
 
 def add(commands: Any) -> None:
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "row", nargs="*",
         help="labels of rows, or positions from 0 of a model without; none for all rows. Those "
-        "that look like options (--x, -n1) go last, after --",
+        "that look like options (--x, -n1, -ox) go last, after --",
     )  # fmt: skip
     parser.add_argument("-n", type=int, default=10, help="columns per row (default 10)")
     parser.add_argument(

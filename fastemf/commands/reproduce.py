@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.arguments import number_or_rule, show_progress
+from fastemf.commands.arguments import number_or_rule
+from fastemf.support.terminal import stderr_is_terminal
 
 __all__ = ["add", "run"]
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> None:
 
     options = {key: value for key, value in vars(args).items() if key not in ("run", "command")}
     name, out = options.pop("name"), options.pop("out")
-    report, paths = reproduce(name, out, progress=show_progress(), **options)
+    report, paths = reproduce(name, out, progress=stderr_is_terminal(), **options)
     print(report)
     print("\nwritten: " + "\n         ".join(str(path) for path in paths))
 

@@ -13,10 +13,10 @@ from fastemf.commands.arguments import (
     check_free,
     read_data,
     read_judged,
-    show_progress,
 )
 from fastemf.commands.info import print_facts
 from fastemf.commands.label_text import like
+from fastemf.support.terminal import stderr_is_terminal
 
 __all__ = ["add", "run"]
 
@@ -75,7 +75,7 @@ def _refitted(args: argparse.Namespace, model: Any) -> Any:
     settings = {
         "k": first.k, "intercepts": first.rows.has_intercepts, "reg_scaling": first.reg_scaling,
         "reg": first.reg if first.tuning is None else "auto", "init": first, "n_jobs": args.jobs,
-        "progress": show_progress(),
+        "progress": stderr_is_terminal(),
     }  # fmt: skip
     if len(fits) == 1:
         return complete(data.pop("R"), first.omega, **data, **settings)

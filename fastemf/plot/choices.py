@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fastemf.model.factorization import Factorization
 from fastemf.plot.axes import MARKERS, drawn_on, scale_by_logarithm, styled
+from fastemf.plot.ridges import ridge_axis
 from fastemf.solver.tuning import Tuning, TuningStep
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["selection", "tuning"]
 
-BEYOND = 2.5  # of the strongest and weakest ridges: where those of ∞ and 0 are drawn
 BASELINE_DASHES = ((0, (1, 2)), (0, (3, 2)), (0, (8, 3)))
 
 
@@ -108,7 +108,7 @@ def tuning(
     ax = drawn_on(ax)
     baselines = {baseline.name: baseline.loss for baseline in found.baselines}
     unit_loss = baselines.get("constant") or 1.0  # all losses of constant data are 0
-    places, ticks = _ridge_axis([step.reg for step in found.steps])
+    places, ticks = ridge_axis([step.reg for step in found.steps])
 
     def curve(steps: Sequence[TuningStep]) -> tuple[list[float], list[float]]:
         return [places[step.reg] for step in steps], [step.loss / unit_loss for step in steps]
@@ -144,20 +144,6 @@ def tuning(
         frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5),
     )  # fmt: skip
     return ax
-
-
-def _ridge_axis(ridges: Sequence[float]) -> tuple[dict[float, float], dict[float, str]]:
-    """Return where each ridge lies on a logarithmic axis, also 0 and ∞, and the axis's ticks."""
-    inner = [reg for reg in ridges if 0 < reg < math.inf] or [1.0]
-    low, high = min(inner), max(inner)
-    places = {0.0: low / BEYOND, math.inf: high * BEYOND}
-    places = {reg: places.get(reg, reg) for reg in ridges}
-    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-    digits = (1, 2, 5) if len(decades) <= 3 else (1,)
-    round_numbers = [digit * 10.0**n for n in decades[:: 1 + len(decades) // 8] for digit in digits]
-    ticks = {tick: f"{tick:g}" for tick in round_numbers if low / 1.2 < tick < high * 1.2}
-    ends = {0.0: "0", math.inf: "∞"}
-    return places, ticks | {places[reg]: text for reg, text in ends.items() if reg in places}
 
 
 def _curve(rows: Sequence[Setting]) -> tuple[list[float], list[float]]:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fastemf.metrics import error_cdf
 from fastemf.plot.axes import MARKERS, STYLES, drawn_on, scale_by_logarithm, styled
+from fastemf.support.level_names import expectile_name
 from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def error_distribution(
     ax = drawn_on(ax)
     at = np.linspace(0, limit, 401)
     for omega, style in styled(list(errors)):
-        ax.plot(at, error_cdf(errors[omega], at), label=f"ω = {omega:g}", **style)
+        ax.plot(at, error_cdf(errors[omega], at), label=expectile_name(omega), **style)
     ax.set_xlim(0, limit)
     ax.set_ylim(0, 1)
     ax.set_xlabel("relative error |truth − predicted| / truth (no unit)")
@@ -116,7 +117,7 @@ def error_boxes(errors: Mapping[str, Mapping[float, ArrayLike]], *, ax: Axes | N
             whiskerprops={"color": style["color"], "lw": 1.4},
             capprops={"color": style["color"], "lw": 1.4},
         )
-        ax.plot([], [], color=style["color"], lw=7, alpha=0.5, label=f"ω = {omega:g}")
+        ax.plot([], [], color=style["color"], lw=7, alpha=0.5, label=expectile_name(omega))
     scale_by_logarithm(ax)
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set_xticks(range(len(errors)), list(errors))

@@ -12,6 +12,7 @@ from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
 from fastemf.model.quantiles import Quantiles
 from fastemf.plot.axes import STYLES, drawn_on, scale_by_logarithm, styled
+from fastemf.support.level_names import expectile_name, quantile_name
 from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def asymmetric_loss(omegas: Sequence[float] = (0.1, 0.5, 0.9), *, ax: Axes | Non
     ax = drawn_on(ax)
     r = np.linspace(-2, 2, 401)
     for omega, style in styled([check_level(omega) for omega in omegas]):
-        ax.plot(r, sign_weights(r, omega) * r**2, label=f"ω = {omega:g}", **style)
+        ax.plot(r, sign_weights(r, omega) * r**2, label=expectile_name(omega), **style)
     ax.set_xlabel("residual r = observed − predicted (the data's unit)")
     ax.set_ylabel("loss (squared unit)")
     ax.legend(frameon=False)
@@ -147,7 +148,7 @@ def _of_levels(
 ) -> tuple[int, list[tuple[int, int, str]], list[tuple[int, str]]]:
     """Find what to sort by, and the bands and lines to draw, the widest first."""
     if isinstance(fitted, Quantiles):
-        names = [f"p{100 * tau:g}" for tau in fitted.taus]
+        names = [quantile_name(tau) for tau in fitted.taus]
         last = len(names) - 1
         middle = int(np.argmin(np.abs(np.array(fitted.taus) - 0.5)))
         ends = [(max(middle - step, 0), min(middle + step, last)) for step in range(last, 0, -1)]
@@ -162,4 +163,4 @@ def _of_levels(
     pairs = [(low, count - 1 - low) for low in range(count // 2)]
     bands = [(a, b, f"ω from {omegas[a]:g} to {omegas[b]:g}") for a, b in pairs]
     middle = count // 2
-    return middle, bands, [(middle, f"ω = {omegas[middle]:g}")] if count % 2 else []
+    return middle, bands, [(middle, expectile_name(omegas[middle]))] if count % 2 else []

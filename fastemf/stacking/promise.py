@@ -10,6 +10,7 @@ import numpy as np
 from fastemf.stacking.pinball import mean_pinball
 from fastemf.stacking.sampled import Sampled
 from fastemf.stacking.shrunk_quantile import Floats
+from fastemf.support.level_names import quantile_name
 
 __all__ = ["FEWEST_BEYOND", "Promise", "Simple", "promised", "wilson"]
 
@@ -65,9 +66,10 @@ class Promise:
         low, high = self.interval
         best = min(self.constant, self.column, self.row_column, self.larger)
         text = (
-            f"p{100 * self.tau:g}: {self.coverage:.4f} of {self.cells:,} cells out of fold at or "
-            f"below ({low:.4f} to {high:.4f}), {min(self.deciles):.3f} to {max(self.deciles):.3f} "
-            f"by decile; pinball loss {_share(self.pinball, self.constant)} of a constant's, "
+            f"{quantile_name(self.tau)}: {self.coverage:.4f} of {self.cells:,} cells out of fold "
+            f"at or below ({low:.4f} to {high:.4f}), {min(self.deciles):.3f} to "
+            f"{max(self.deciles):.3f} by decile; pinball loss "
+            f"{_share(self.pinball, self.constant)} of a constant's, "
             f"{_share(self.pinball, best)} of the best simple prediction's"
         )
         return text if self.measured else f"{text}; not measured for what was folded in"

@@ -1379,9 +1379,9 @@ def test_warnings_that_nobody_reads_stop_nothing(log):
 @pytest.fixture
 def dashed(quiet):
     """A model whose rows are called like options, numbers and names of elsewhere."""
-    clients = ["-x", "-1", "--force", "eu-ü", "-", "-1.5"] * 4
-    services = np.repeat(["a", "b", "c", "d"], 6)
-    table_files.write_table("d.csv", {"client": clients, "service": services, "ms": np.arange(24)})
+    clients = ["-x", "-1", "--force", "eu-ü", "-", "-1.5", "-north", "-hx"] * 4
+    services = np.repeat(["a", "b", "c", "d"], 8)
+    table_files.write_table("d.csv", {"client": clients, "service": services, "ms": np.arange(32)})
     quiet("fit", "d.csv", "-k", "1", "--max-iter", "1", "-o", "d.npz")
     return "d.npz"
 
@@ -1400,6 +1400,9 @@ def dashed(quiet):
         (["d.npz", "eu-ü", "--level=0.5", "-x", "-1", "-n", "1"], ["eu-ü", "-x", "-1"]),
         (["-n", "1", "d.npz", "-1", "--force", "-x"], ["-1", "-x"]),
         (["d.npz", "-n", "1", "eu-ü", "--", "-x", "-1"], ["eu-ü", "-x", "-1"]),
+        (["d.npz", "-x", "-north", "-hx", "-n", "1"], ["-x", "-north", "-hx"]),
+        (["d.npz", "-n1", "-x", "-1", "-north"], ["-x", "-1", "-north"]),
+        (["-n1", "d.npz", "--force", "-hx", "-x"], ["-hx", "-x"]),
     ],
 )
 def test_labels_like_options(argv, rows, dashed, quiet):

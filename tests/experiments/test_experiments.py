@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import shutil
 import subprocess
 import sys
 
@@ -236,15 +235,6 @@ def test_more_measurements_recover_more_and_faster():
 
 
 # --- the page in a browser ------------------------------------------------------------------
-
-
-@pytest.fixture(scope="session")
-def browser():
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = next(filter(None, map(shutil.which, names)), None)
-    if found is None:
-        pytest.skip("no chromium (Debian: apt-get install chromium)")
-    return found
 
 
 @pytest.mark.subprocess

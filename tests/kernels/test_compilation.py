@@ -94,36 +94,52 @@ print(abs(Rademacher(4, (5, 5), seed=0).to_dense()).max())
     assert not list(tmp_path.rglob("*.nbc"))
 
 
+def at_a_terminal(cache, *command):
+    """Run Python with standard error at a terminal; returns what it wrote to that and to a pipe."""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        cwd=PACKAGE.parent,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        check=True,
+        timeout=1800,
+    )
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(ours)
+    return text.decode(), done.stdout.decode()
+
+
 @pytest.mark.subprocess
 def test_a_terminal_is_told_of_compilation_once(tmp_path):
-    def told():
-        ours, theirs = pty.openpty()
-        code = "from fastemf.operators import Gaussian; Gaussian(4, (5, 5)).to_dense()"
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
-            cwd=PACKAGE.parent,
-            stderr=theirs,
-            check=True,
-            timeout=1800,
-        )
-        os.close(theirs)
-        text = b""
-        while True:
-            try:
-                part = os.read(ours, 1 << 16)
-            except OSError:  # Linux says so when the other end is closed
-                break
-            if not part:
-                break
-            text += part
-        os.close(ours)
-        return text.decode()
-
-    first = told()
+    code = "from fastemf.operators import Gaussian; Gaussian(4, (5, 5)).to_dense()"
+    first, _ = at_a_terminal(tmp_path, "-c", code)
     assert "fastemf: compiling design for this machine ... " in first
     assert first.rstrip().endswith(" s")
-    assert told() == ""
+    assert at_a_terminal(tmp_path, "-c", code) == ("", "")
+
+
+@pytest.mark.subprocess
+def test_the_shell_says_that_it_compiles_while_it_does(tmp_path):
+    fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), 0.5, 1, reg=0.1)
+    fit.save(tmp_path / "model.npz")
+    (tmp_path / "pairs.csv").write_text("row,col\n0,1\n")
+    files = [str(tmp_path / name) for name in ("model.npz", "pairs.csv")]
+    command = ["-m", "fastemf", "predict", *files, "--rows", "row", "--cols", "col"]
+    first, out = at_a_terminal(tmp_path / "cache", *command)
+    assert "fastemf: compiling fill_cells for this machine ... " in first
+    assert out.startswith('"row","col","prediction"\n')
+    assert at_a_terminal(tmp_path / "cache", *command) == ("", out)
 
 
 def test_rows_that_no_block_could_solve_for_want_of_memory_are_an_error(monkeypatch):
