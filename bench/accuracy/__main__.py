@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, quantiles, score
+from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, censoring, quantiles, score
 from bench.accuracy.report import Run, bars, draw, markdown, promises
 from bench.runner import describe, machine
 from fastemf.loss import expectile
@@ -36,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--quantiles", action="store_true",
                         help="judge p50, p95 and p99 of complete_quantiles instead")  # fmt: skip
+    parser.add_argument("--censored", action="store_true",
+                        help="judge fits of values that are cut at a limit instead")  # fmt: skip
     parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="JSON to add the runs to; those made again are replaced")  # fmt: skip
@@ -56,6 +58,8 @@ def main(argv: list[str] | None = None) -> int:
     about = machine()
     print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
     METHODS["auto"](_tiny("additive")(0).train, 0.5, 0, 2)  # compiled, or loaded from the cache
+    if args.censored:
+        return _judge_censored(args)
     runs = _read(args.out)
     if args.quantiles:
         return _judge_quantiles(sets, args, about, runs)
@@ -72,6 +76,16 @@ def main(argv: list[str] | None = None) -> int:
         print("", *markdown(runs), sep="\n")
     if args.plot:
         draw(runs, args.plot)
+    return 0
+
+
+def _judge_censored(args: argparse.Namespace) -> int:
+    runs = []
+    shape = SMOKE_SHAPE if args.smoke else censoring.SHAPE
+    for run in censoring.measure(args.omegas, args.seeds, shape):
+        print(censoring.line(run), flush=True)
+        runs.append(run)
+    print("\nBars", *censoring.bars(runs), sep="\n")
     return 0
 
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from fastemf.observations.source import Grouped, Side, Source
 
-__all__ = ["Change", "ChangedSource"]
+__all__ = ["BlockChange", "ChangedSource"]
 
 Arrays = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Change:
+class BlockChange:
     """What is made of a block: ``make(block, by_index, by_row, *args)`` returns another one.
 
     Workers are sent it, so `make` is a function of a module. `arrays` are those by row and those
@@ -42,7 +42,7 @@ class ChangedSource(Source):
     taken in stretches that know of no rows.
     """
 
-    def __init__(self, source: Source, change: Change) -> None:
+    def __init__(self, source: Source, change: BlockChange) -> None:
         self.source = source
         self.change = change
         self.shape = source.shape
@@ -64,7 +64,7 @@ class ChangedSource(Source):
         return self.source.tail_is_right()
 
 
-def _changed(side: Grouped, axis: int, change: Change) -> Grouped:
+def _changed(side: Grouped, axis: int, change: BlockChange) -> Grouped:
     own, others = change.arrays[axis], change.arrays[1 - axis]
     if isinstance(side, Side):
         return change.make(side, others, own, *change.args)
@@ -74,7 +74,7 @@ def _changed(side: Grouped, axis: int, change: Change) -> Grouped:
 class _ChangedSide:
     """One side of a source that is read elsewhere."""
 
-    def __init__(self, side: Grouped, own: Arrays, others: Arrays, change: Change) -> None:
+    def __init__(self, side: Grouped, own: Arrays, others: Arrays, change: BlockChange) -> None:
         self._side, self._own, self._others, self._change = side, own, others, change
         self.mass = side.mass
         if change.counts:

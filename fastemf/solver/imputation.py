@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.censoring import LEFT, RIGHT, Cap
-from fastemf.observations.changed import Change, ChangedSource
+from fastemf.observations.changed import BlockChange, ChangedSource
 from fastemf.observations.memory import Observations
 from fastemf.observations.source import Side, Source
 from fastemf.solver.alternation import Solution
@@ -29,6 +29,7 @@ from fastemf.solver.sampling import Marks
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors, starting_factors
 from fastemf.solver.trial import swept
+from fastemf.solver.weighting import Pair
 
 __all__ = ["Censoring", "Imputation", "imputed", "replaced", "without_censored"]
 
@@ -38,6 +39,7 @@ NOISE_ROUNDS = 4
 WIDEST = 8.0  # spreads of the data beyond the furthest limit: no value is put further out
 MOST = 300_000  # observations that tell the distribution of the residuals
 TOL = 1e-6
+OUTLIERS, FEWEST = 0.01, 100  # share of the censored cells, and number of others that are enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ def imputed(
             factor = factor[:, :-1]
         known[:, 1] = scale
         arrays.append((np.ascontiguousarray(factor), known))
-    return ChangedSource(source, Change(_imputed_block, (arrays[0], arrays[1]), (imputation,)))
+    return ChangedSource(source, BlockChange(_imputed_block, (arrays[0], arrays[1]), (imputation,)))
 
 
 def replaced(data: Data, settings: Settings) -> Source:
@@ -149,6 +151,35 @@ def without_censored(observed: Observations) -> Observations:
     return replace(observed, by_row=by_row, by_col=by_col)
 
 
+class _Cells(NamedTuple):
+    """Cells that tell the distribution of the residuals."""
+
+    rows: NDArray[np.int64]
+    cols: NDArray[np.int64]
+    values: NDArray[np.float64]
+    weights: NDArray[np.float64]
+    fitted: NDArray[np.float64]
+    codes: NDArray[Any]
+
+    def residuals(self, scales: Pair) -> NDArray[np.float64]:
+        """Compute residuals in units of the noise."""
+        return (self.values - self.fitted) / (scales[0][self.rows] * scales[1][self.cols])
+
+    def like_censored(self, code: int) -> NDArray[np.bool_]:
+        """Mark the cells whose fitted values are like those of cells that are censored.
+
+        What a ridge takes from large values, and noise that grows with them, is in the residuals
+        of these and not in those of others. All cells where few such ones were observed.
+        """
+        censored = self.codes == code
+        if not censored.any():
+            return np.ones(censored.size, bool)
+        towards = code * self.fitted
+        found = towards >= np.quantile(towards[censored], OUTLIERS)
+        enough = np.count_nonzero(found & ~censored) >= FEWEST
+        return found if enough else np.ones_like(found)
+
+
 class Censoring:
     """What is censored of a fit's observations, and how it is replaced on the way.
 
@@ -168,7 +199,7 @@ class Censoring:
         self, engine: CompletionEngine, near: CompletionEngine, cap: Cap | None, marks: Marks
     ) -> None:
         self._engine, self._near, self._cap, self._marks = engine, near, cap, marks
-        change = Change(_without, ((), ()), (cap,), counts=True)
+        change = BlockChange(_without, ((), ()), (cap,), counts=True)
         self._others = engine.on(ChangedSource(engine.observations, change)).recounted()
         if not self._others.mass > 0:
             raise ValueError("censored must leave some observations as they are, got all marked")
@@ -218,21 +249,30 @@ class Censoring:
         return self._latest[1]
 
     def _found(self, of: Solution) -> Imputation:
-        engine, others, factors = self._engine, self._others, (of.X, of.Y)
-        leverages = others.leverages(*factors, of.ridge)
-        variances = renewed(others, factors, leverages, even(others.masses), NOISE_ROUNDS)
-        scales = np.sqrt(variances[0]), np.sqrt(variances[1])
-        rows, cols, values, weights, fitted, codes = self._sample(factors)
-        r = (values - fitted) / (scales[0][rows] * scales[1][cols])
-        right = beyond(r, codes == RIGHT, weights, engine.omega)
-        left = beyond(-r, codes == LEFT, weights, 1 - engine.omega)
-        limits = values[codes != 0] if codes.any() else values
-        room = WIDEST * engine.spread
+        """Find the noise of rows and columns from values that are replaced as if all had one."""
+        engine, factors, cells = self._engine, (of.X, of.Y), self._sample((of.X, of.Y))
+        alike = np.ones(engine.shape[0]), np.ones(engine.shape[1])
+        source = imputed(engine.observations, self._curves(cells, alike), factors, engine.mu)
+        first = engine.on(source)
+        leverages = first.leverages(*factors, of.ridge)
+        variances = renewed(first, factors, leverages, even(first.masses), NOISE_ROUNDS)
+        return self._curves(cells, (np.sqrt(variances[0]), np.sqrt(variances[1])))
+
+    def _curves(self, cells: _Cells, scales: Pair) -> Imputation:
+        """Find the curves of cells, given the noise of rows and columns."""
+        omega, r = self._engine.omega, cells.residuals(scales)
+        right, left = (
+            beyond(sign * r[near], cells.codes[near] == code, cells.weights[near], level)
+            for sign, code, level in ((1, RIGHT, omega), (-1, LEFT, 1 - omega))
+            for near in [cells.like_censored(code)]
+        )
+        limits = cells.values[cells.codes != 0] if cells.codes.any() else cells.values
+        room = WIDEST * self._engine.spread
         bounds = float(limits.min() - room), float(limits.max() + room)
         return Imputation(scales, right, left, bounds, self._cap)
 
-    def _sample(self, factors: Factors) -> tuple[NDArray[Any], ...]:
-        """Take cells with their values, weights, fitted values and codes, at most so many."""
+    def _sample(self, factors: Factors) -> _Cells:
+        """Take at most so many cells."""
         engine = self._engine
         picked = picked_cells(engine, factors, self._marks, MOST)
         rows, cols, _, values, weights, fitted = picked
@@ -241,7 +281,7 @@ class Censoring:
         else:
             marked = _of_codes(engine.observations)
             codes = picked_cells(engine.on(marked), factors, self._marks, MOST)[3]
-        return rows, cols, values, weights, fitted, codes
+        return _Cells(rows, cols, values, weights, fitted, codes)
 
 
 def _of_codes(source: Source) -> Source:
