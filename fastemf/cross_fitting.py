@@ -21,11 +21,12 @@ from fastemf.solver.gathering import at_hand
 from fastemf.solver.holding import Holding
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.path import tune
-from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
+from fastemf.solver.ridge import FixedRidge, RidgeSchedule, asymmetry, noise_ridge
 from fastemf.solver.sampling import FOLDS, CellSample, Marks, fold_part
 from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors, starting_factors, widened
+from fastemf.solver.training import TrainingLevels, training_levels
 from fastemf.solver.weighting import Pair
 from fastemf.stacking.items import Located
 from fastemf.stacking.left_out import left_out_of
@@ -101,12 +102,23 @@ class CrossFit:
             fits.append(found.fit)
         return fits, predicted
 
-    def _fitted(self, omega: float) -> Iterator[_FoldFit]:
-        settings = replace(self._settings, omega=omega)
+    def training(self) -> TrainingLevels:
+        """Find the levels of all observations, which what is predicted can be compared with."""
+        found = self._holding.found
+        ridge = found.intercept_ridge if isinstance(found, Tuned) else 0.0
+        return training_levels(
+            self._engine(FIRST_LEVEL), ridge or asymmetry(FIRST_LEVEL), self._settings.n_threads
+        )
+
+    def _engine(self, omega: float) -> CompletionEngine:
+        settings = self._settings
         mu = self._source.expectile(omega) if settings.intercepts else None
-        engine = CompletionEngine(
+        return CompletionEngine(
             self._source, omega, mu=mu, n_threads=settings.n_threads, steps=settings.steps
         )
+
+    def _fitted(self, omega: float) -> Iterator[_FoldFit]:
+        settings, engine = replace(self._settings, omega=omega), self._engine(omega)
         found = None
         if settings.reg == "auto":
             found = self._holding.tuned(

@@ -181,6 +181,7 @@ def complete_quantiles(
             fits, column = of_values.level(omega, cells)
             level_fits.append(tuple(fits))
             predicted.append(column)
+        training = of_values.training()
         labels = source.row_labels, source.col_labels
     items, columns = items_out_of_fold(cells, wanted, left, score_left, normal)
     parts, promises = [], []
@@ -189,7 +190,9 @@ def complete_quantiles(
         found = stacked(together, cells.values, tau, cells.weights)
         parts.append(found)
         promises.append(_promise(cells, tau, together, found))
-    location_fits[0] = replace(location_fits[0], value_name=data.value_name)
+    location_fits[0] = replace(
+        location_fits[0], value_name=data.value_name, training=training
+    )  # fmt: skip
     every = (tuple(location_fits), *level_fits, tuple(score_fits))
     _warn_of_limits(every, max_iter)
     _warn_of_gaps(every[0][0])

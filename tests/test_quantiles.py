@@ -143,7 +143,8 @@ def test_loss_promised_is_that_of_cells_not_fitted_and_below_the_baselines():
     values, fitted = generated(0)
     held_out = np.where(fitted, np.nan, values)
     quantiles = of_generated()
-    for promise, found in zip(quantiles.promises, quantiles.evaluate(held_out), strict=True):
+    judged = quantiles.evaluate(held_out).promises
+    for promise, found in zip(quantiles.promises, judged, strict=True):
         for one in (promise, found):
             assert one.pinball < min(one.constant, one.column, one.row_column, one.larger)
         ratio = (promise.pinball / promise.constant) / (found.pinball / found.constant)
@@ -165,10 +166,26 @@ def test_evaluation_is_the_definition():
     values, fitted = generated(0)
     quantiles = of_generated()
     rows, cols = np.nonzero(~fitted)
-    found = quantiles.evaluate((rows, cols, values[~fitted]))[1]
+    evaluation = quantiles.evaluate((rows, cols, values[~fitted]))
     r = values[~fitted] - quantiles.predict(rows, cols)[:, 1]
-    np.testing.assert_allclose(found.pinball, np.mean(np.where(r >= 0, 0.95 * r, -0.05 * r)))
-    assert found.coverage == np.mean(r <= 0)
+    for found in (evaluation.score("fit", 0.95), evaluation.promises[1]):
+        assert found.pinball == pytest.approx(np.mean(np.where(r >= 0, 0.95 * r, -0.05 * r)))
+        assert found.coverage == pytest.approx(np.mean(r <= 0))
+    for name, field in (("constant",) * 2, ("column",) * 2, ("row + column", "row_column"),
+                        ("larger of both", "larger")):  # fmt: skip
+        promised = getattr(evaluation.promises[1], field)
+        assert evaluation.score(name, 0.95).pinball == pytest.approx(promised)
+
+
+@pytest.mark.compiled
+def test_medians_of_the_columns_are_those_of_the_data():
+    values, fitted = generated(0)
+    medians = np.nanmedian(np.where(fitted, values, np.nan), axis=0)
+    rows, cols = np.nonzero(~fitted)
+    r = values[~fitted] - medians[cols]
+    found = of_generated().evaluate((rows, cols, values[~fitted])).score("column median", 0.5)
+    assert found.pinball == pytest.approx(np.mean(np.abs(r)) / 2)
+    assert found.coverage == pytest.approx(np.mean(r <= 0))
 
 
 def test_too_few_cells_beyond_a_quantile_are_counted_and_what_is_possible_is_said():
@@ -304,7 +321,7 @@ def test_coverage_of_rows_that_were_folded_in_is_about_right():
     quantiles = complete_quantiles(R[:160], (0.5, 0.9), 3)
     new = quantiles.fold_in(R[160:])
     held_out = np.where(fitted, np.nan, values)[160:]
-    for found in new.evaluate(held_out):
+    for found in new.evaluate(held_out).promises:
         assert abs(found.coverage - found.tau) < 0.05
 
 

@@ -13,13 +13,14 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
+from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.folding import folded_axis, joined_axis
 from fastemf.model.loo import LeaveOneOut, leave_one_out
 from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.model import Model
 from fastemf.model.prediction import Predicts, as_product, predict_cells, predict_rows, residuals
-from fastemf.model.reading import read_observations
+from fastemf.model.reading import CellValues, read_observations
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
@@ -190,9 +191,9 @@ class Factorization(Model):
             check_fitted_level(level, (self.omega,), "level")
         return self.omega, self._cells
 
-    @property
-    def _trained(self) -> list[tuple[float, TrainingLevels | None]]:
-        return [(self.omega, self.training)]
+    def _evaluated(self, cells: CellValues) -> Evaluation:
+        scores = evaluate_level(cells, self.omega, self._cells, self.training)
+        return Evaluation(tuple(scores), cells.values.size)
 
     def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
         return distances_from(self.axes, axis, item)
@@ -222,14 +223,8 @@ class Factorization(Model):
         >>> bool(abs(parts.value - fit.predict(0, 3)) < 1e-9)
         True
         """
-        at = [
-            axis.known_positions(given, what)
-            for axis, given, what in zip(self.axes, (row, col), ("rows", "cols"), strict=True)
-        ]
-        for index, name in zip(at, ("row", "col"), strict=True):
-            if index.ndim:
-                raise ValueError(f"{name} must be a single one, got shape {index.shape}")
-        return explain_cell(self.axes, self.mu, self.shift, int(at[0]), int(at[1]))
+        i, j = self._single(0, row), self._single(1, col)
+        return explain_cell(self.axes, self.mu, self.shift, i, j)
 
     def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
         """Predict every cell, as an (m, n) array; one above `max_bytes` (1 GiB) is refused.

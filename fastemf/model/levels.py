@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.model import file as model_file
+from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.factorization import Factorization
 from fastemf.model.model import Model
 from fastemf.model.prediction import Axes, Predicts, predict_cells, predict_rows
+from fastemf.model.reading import CellValues
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
-from fastemf.solver.training import TrainingLevels
 from fastemf.support.validation import check_fitted_level
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce
 
@@ -176,9 +177,15 @@ class Levels(Model):
         """The column of the table that the values came from."""
         return self.fits[0].value_name
 
-    @property
-    def _trained(self) -> list[tuple[float, TrainingLevels | None]]:
-        return [(fit.omega, fit.training) for fit in self.fits]
+    def _evaluated(self, cells: CellValues) -> Evaluation:
+        scores = [
+            score
+            for fit in self.fits
+            for score in evaluate_level(
+                cells, fit.omega, self._of_level(fit.omega)[1], fit.training
+            )
+        ]
+        return Evaluation(tuple(scores), cells.values.size)
 
     def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
         apart = [distances_from(fit.axes, axis, item) for fit in self.fits]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fastemf.kernels.entries import Cells, fill_cells
 from fastemf.kernels.threads import count_threads, launch
 from fastemf.model.factorization import Factorization
-from fastemf.model.prediction import PAIRS_PER_BLOCK
+from fastemf.model.prediction import PAIRS_PER_BLOCK, Axes
+from fastemf.solver.axis import Axis
 
 __all__ = ["MeanFit"]
 
@@ -31,6 +32,13 @@ class MeanFit:
             self._a = _mean([fit.rows.intercepts for fit in fits])
             self._c = _mean([fit.cols.intercepts for fit in fits])
             self._a = self._a + self._a.dtype.type(np.mean([fit.constant for fit in fits]))
+
+    @property
+    def axes(self) -> Axes:
+        """The sides of the product, without labels, of the items that are known."""
+        sides = (self._X, self._a), (self._Y, self._c)
+        rows, cols = (Axis(factor[:-1], part[:-1] if part.size else None) for factor, part in sides)
+        return rows, cols
 
     def at(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[np.float64]:
         """Predict the cells (i, j), one-dimensional; −1 for an unknown row or column."""

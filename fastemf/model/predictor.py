@@ -77,6 +77,13 @@ class Predictor(ABC):
     def _dtype(self) -> np.dtype[Any]:
         return self.axes[0].factor.dtype
 
+    def _single(self, axis: int, given: Any) -> int:
+        """Return the position of one row (axis 0) or column, given by index or label."""
+        at = self.axes[axis].known_positions(given, ("rows", "cols")[axis])
+        if at.ndim:
+            raise ValueError(f"{('row', 'col')[axis]} must be a single one, got shape {at.shape}")
+        return int(at)
+
     # --- predictions -----------------------------------------------------------------------
 
     def predict(
