@@ -107,13 +107,13 @@ def complete_quantiles(
         sweeps of that fit.
     checkpoint
         File to keep the state of the fits in: one for each, whose name is added to the one given,
-        such as ``state-values-0.9-3.npz`` for ``state.npz``, the level 0.9 and the fold 3. They
-        stay when all is done.
+        such as ``state-values-0.9-3.npz`` for ``state.npz``, the level 0.9 and the fold 3. Those
+        of the first fits of values and of scores keep the tuning too. They stay when all is done.
     checkpoint_every
         Sweeps between two writings of one.
     resume
-        Go on from the files of `checkpoint`, to bitwise identical quantiles; fits that were done
-        are not made again.
+        Go on from the files of `checkpoint`, to bitwise identical quantiles; what was tuned, and
+        fits that were done, are not made again.
 
     Returns
     -------

@@ -13,11 +13,17 @@ import fastemf
 from fastemf import CheckpointError, complete_quantiles
 from fastemf.datasets import make_skewed
 from fastemf.metrics import coverage
+from fastemf.solver import checkpoint as checkpoints
 from fastemf.solver.sampling import FOLDS
+from fastemf.solver.tuner import Tuner
 
 TAUS = (0.1, 0.5, 0.9)
 SMALL = make_skewed(50, 40, rank=2, noise=0.5, density=0.6, random_state=0).R.tocsr()
 TRIPLETS = (*SMALL.tocoo().coords, SMALL.data)
+
+
+class StoppedError(Exception):
+    pass
 
 
 def generated(seed, shape=(150, 120), density=0.3):
@@ -266,10 +272,6 @@ def test_a_saved_model_predicts_the_same_bits(tmp_path):
 @pytest.mark.compiled
 def test_fits_that_were_done_are_taken_from_their_checkpoints(tmp_path):
     path = tmp_path / "state.npz"
-
-    class StoppedError(Exception):
-        pass
-
     sweeps = 0
 
     def stop(record):
@@ -293,6 +295,50 @@ def test_fits_that_were_done_are_taken_from_their_checkpoints(tmp_path):
     assert len(list(tmp_path.iterdir())) == FOLDS * len(small().fits)
     with pytest.raises(CheckpointError, match="of other data"):
         complete_quantiles(SMALL * 2, TAUS, 2, checkpoint=path, resume=True)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Count the candidates of tunings, and let the fits be killed before one of them."""
+    counted, limit = [], [None]
+    judge = Tuner._judged
+
+    def counting(self, family, reg, fits):
+        if len(counted) == limit[0]:
+            raise StoppedError
+        counted.append((family, reg))
+        return judge(self, family, reg, fits)
+
+    monkeypatch.setattr(Tuner, "_judged", counting)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "REST", 0)
+
+    def until(number):
+        counted.clear()
+        limit[0] = number
+        return counted
+
+    return until
+
+
+@pytest.mark.compiled
+@pytest.mark.thorough
+def test_candidates_that_were_tried_are_not_tried_again(tmp_path, judged):
+    settings = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    counted = judged(None)
+    assert same(complete_quantiles(SMALL, TAUS, 2), small())
+    every = counted.copy()
+    done = 0
+    for more in (3, len(every) - 8):  # within the tuning of the scores, and of the values
+        counted = judged(more)
+        with pytest.raises(StoppedError):
+            complete_quantiles(SMALL, TAUS, 2, **settings)
+        done += len(counted)
+    counted = judged(None)
+    assert same(complete_quantiles(SMALL, TAUS, 2, **settings), small())
+    assert counted == every[done:]
+    judged(0)
+    assert same(complete_quantiles(SMALL, TAUS, 2, **settings), small())
 
 
 # --- newcomers -----------------------------------------------------------------------------
