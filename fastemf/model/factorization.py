@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
+from fastemf.model.bilinear import Bilinear
 from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.folding import folded_axis, joined_axis
 from fastemf.model.loo import LeaveOneOut, leave_one_out
 from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.model import Model
-from fastemf.model.prediction import Predicts, as_product, predict_cells, predict_rows, residuals
+from fastemf.model.prediction import Predicts, as_product, residuals
 from fastemf.model.reading import CellValues, read_observations
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
@@ -180,11 +182,18 @@ class Factorization(Model):
 
     # --- predictions -----------------------------------------------------------------------
 
+    @cached_property
+    def _bilinear(self) -> Bilinear:
+        return Bilinear(self.axes, self.constant)
+
+    def _cell(self, i: int, j: int) -> Any:
+        return self._bilinear.one(i, j)
+
     def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
-        return predict_cells(self.axes, self.constant, i, j)
+        return self._bilinear.predict(i, j)
 
     def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
-        return predict_rows(self.axes, self.constant, i)
+        return self._bilinear.rows(i)
 
     def _of_level(self, level: Any) -> tuple[float, Predicts]:
         if level is not None:
@@ -300,7 +309,7 @@ class Factorization(Model):
         observed = read_observations(self.axes, R, names, weights, shape)
         engine = self._weighed(observed, n_threads=1)
         penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
-        r = residuals(self._bilinear, self.mu, observed)
+        r = residuals(self._without_tables, self.mu, observed)
         v, noise = _weights_or_none(observed), engine.weighting.observations
         if noise is not None:
             scales = noise[0][observed.by_row.keys] * noise[1][observed.by_row.indices]
@@ -409,8 +418,7 @@ class Factorization(Model):
         return replace(self, rows=rows, cols=cols, coverage=None)
 
     @property
-    def _bilinear(self) -> tuple[Axis, Axis]:
-        """The axes without tables."""
+    def _without_tables(self) -> tuple[Axis, Axis]:
         return replace(self.rows, levels=None), replace(self.cols, levels=None)
 
     @property

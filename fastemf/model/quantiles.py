@@ -280,22 +280,32 @@ class Quantiles(Model):
         return [part.regression.coefficients != 0 for part in self.stack.parts]
 
     def _columns(
-        self,
-        i: NDArray[np.integer],
-        j: NDArray[np.integer],
-        used: list[NDArray[np.bool_]] | None = None,
+        self, i: NDArray[np.integer], j: NDArray[np.integer]
     ) -> list[NDArray[np.float64]]:  # fmt: skip
         """Compute the columns of each quantile for cells by position, in one dimension."""
         location, *fits, scores = (mean.at(i, j) for mean in self._means)
-        return self.items.columns(i, j, location, scores, fits, self.normal, used)
+        return self.items.columns(i, j, location, scores, fits, self.normal)
+
+    def _cell(self, i: int, j: int) -> Any:
+        fits = [np.array([mean.one(i, j)]) for mean in self._means]
+        return self._stacked(np.array([i]), np.array([j]), fits)[0].astype(self._dtype)
 
     def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
         shape, i, j = i.shape, i.ravel(), j.ravel()
         out = np.empty((i.size, len(self.taus)), self._dtype)
         for first in range(0, i.size, CELLS_PER_BLOCK):
             part = slice(first, first + CELLS_PER_BLOCK)
-            out[part] = self.stack.at(self._columns(i[part], j[part], self._used))
+            fits = [mean.at(i[part], j[part]) for mean in self._means]
+            out[part] = self._stacked(i[part], j[part], fits)
         return out.reshape(*shape, len(self.taus))
+
+    def _stacked(
+        self, i: NDArray[np.integer], j: NDArray[np.integer], fits: list[NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Make the quantiles of cells of what the mean fits predict there."""
+        location, *others, scores = fits
+        columns = self.items.columns(i, j, location, scores, others, self.normal, self._used)
+        return self.stack.at(columns)
 
     def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
         n, count = self.shape[1], len(self.taus)
