@@ -49,7 +49,13 @@ def of_generated():
 
 
 def same(one, two):
-    return np.array_equal(everywhere(one), everywhere(two)) and one.promises == two.promises
+    """They predict the same bits, promise the same, and are compared with the same."""
+    levels = [quantiles.fits[0][0].training for quantiles in (one, two)]
+    return (
+        np.array_equal(everywhere(one), everywhere(two))
+        and one.promises == two.promises
+        and all(np.array_equal(*(getattr(at, side) for at in levels)) for side in ("rows", "cols"))
+    )
 
 
 def everywhere(quantiles):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,41 @@ Axes = tuple[Axis, Axis]
 NOTHING = np.empty(0, np.int64)
 
 
+class _Laid(NamedTuple):
+    """The numbers of a model as kernels read them."""
+
+    axes: Axes
+    constant: float
+    X: NDArray[Any]
+    Y: NDArray[Any]
+    a: NDArray[Any]
+    c: NDArray[Any]
+
+    def frames(
+        self, i: NDArray[np.int64], j: NDArray[np.int64], out: NDArray[Any]
+    ) -> list[tuple[Any, Any]]:
+        """List the kernels that predict the cells (i, j), and what they are given, in order."""
+        cells = Cells(i, j, self.X, self.Y, self.a, self.c, out)
+        return [(fill_cells, cells), *_tabled(self.axes, self.constant, i, j, out)]
+
+
+class _SingleCell(threading.local):
+    """Room for one cell and what is predicted there, which every thread has for itself."""
+
+    def __init__(self, laid: _Laid) -> None:
+        self._i, self._j = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self._out = np.empty(1, laid.X.dtype)
+        frames = laid.frames(self._i, self._j, self._out)
+        self._calls = [prepared(unit, 0, 1, frame) for unit, frame in frames]
+
+    def predict(self, i: int, j: int) -> Any:
+        self._i[0] = i
+        self._j[0] = j
+        for call in self._calls:
+            call()
+        return self._out[0]
+
+
 class Bilinear:
     """What predicts the cells of one fit, with all that does not depend on the cells made ready.
 
@@ -36,10 +72,12 @@ class Bilinear:
     """
 
     def __init__(self, axes: Axes, constant: float) -> None:
-        self._axes, self._constant = axes, float(constant)
-        self._X, self._Y = (np.ascontiguousarray(axis.factor) for axis in axes)
-        self._a, self._c = offsets(axes, constant)
-        self._single = _SingleCell(self)
+        X, Y = (np.ascontiguousarray(axis.factor) for axis in axes)
+        self._laid = _Laid(axes, float(constant), X, Y, *offsets(axes, constant))
+
+    @cached_property
+    def _single(self) -> _SingleCell:
+        return _SingleCell(self._laid)
 
     def one(self, i: int, j: int) -> Any:
         """Predict one cell within the matrix, as a number; its bits are those of `at`."""
@@ -49,13 +87,14 @@ class Bilinear:
         """Predict the cells at indices of one shape, all within the matrix."""
         shape = i.shape
         i, j = (np.ascontiguousarray(index.ravel(), np.int64) for index in (i, j))
-        out = np.empty(i.size, self._X.dtype)
-        _run(self.frames(i, j, out), out.size)
+        out = np.empty(i.size, self._laid.X.dtype)
+        _run(self._laid.frames(i, j, out), out.size)
         return out.reshape(shape)
 
     def rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
         """Predict whole rows, as a (len(i), n) array."""
-        rows, cols = self._axes
+        axes, constant, *_, a, c = self._laid
+        rows, cols = axes
         check_memory(
             i.size * cols.size * cols.factor.itemsize,
             f"a block of {i.size} rows and {cols.size} columns",
@@ -63,9 +102,9 @@ class Bilinear:
         )
         block = rows.factor[i] @ cols.factor.T
         if rows.has_intercepts:
-            block += self._a[i, None] + self._c
+            block += a[i, None] + c
         out = block.reshape(-1)
-        _run(_tabled(self._axes, self._constant, i, NOTHING, out), out.size)
+        _run(_tabled(axes, constant, i, NOTHING, out), out.size)
         return np.asarray(block)
 
     def predict(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
@@ -80,44 +119,16 @@ class Bilinear:
             return self.at(i, j)
         out = self.at(np.maximum(i, 0), np.maximum(j, 0))
         new = (i < 0) | (j < 0)
-        if not self._axes[0].has_intercepts:
+        axes = self._laid.axes
+        if not axes[0].has_intercepts:
             out[new] = np.nan
             return out
         rows, cols = (
-            _without_factors(axis, at[new]) for axis, at in zip(self._axes, (i, j), strict=True)
+            _without_factors(axis, at[new]) for axis, at in zip(axes, (i, j), strict=True)
         )
         every = np.arange(rows.size)
-        out[new] = Bilinear((rows, cols), self._constant).at(every, every)
+        out[new] = Bilinear((rows, cols), self._laid.constant).at(every, every)
         return out
-
-    def frames(
-        self, i: NDArray[np.int64], j: NDArray[np.int64], out: NDArray[Any]
-    ) -> list[tuple[Any, Any]]:
-        """List the kernels that predict the cells (i, j), and what they are given, in order."""
-        cells = Cells(i, j, self._X, self._Y, self._a, self._c, out)
-        return [(fill_cells, cells), *_tabled(self._axes, self._constant, i, j, out)]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of its numbers."""
-        return self._X.dtype
-
-
-class _SingleCell(threading.local):
-    """Room for one cell and what is predicted there, which every thread has for itself."""
-
-    def __init__(self, model: Bilinear) -> None:
-        self._i, self._j = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self._out = np.empty(1, model.dtype)
-        frames = model.frames(self._i, self._j, self._out)
-        self._calls = [prepared(unit, 0, 1, frame) for unit, frame in frames]
-
-    def predict(self, i: int, j: int) -> Any:
-        self._i[0] = i
-        self._j[0] = j
-        for call in self._calls:
-            call()
-        return self._out[0]
 
 
 def offsets(axes: Axes, constant: float) -> tuple[NDArray[Any], NDArray[Any]]:

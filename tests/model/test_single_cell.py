@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import re
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -143,6 +146,18 @@ def test_a_model_that_has_predicted_is_copied_and_pickled(kind):
     for other in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(other.predict("eu-1", "srv1"), expected)
         assert other.row_labels == model.row_labels
+
+
+def test_a_model_that_has_predicted_leaves_no_cycle():
+    fit = replace(made("one level", True))
+    fit.predict("eu-1", "srv1")
+    ready = weakref.ref(fit._bilinear)
+    gc.disable()
+    try:
+        del fit
+        assert ready() is None  # its arrays are freed at once, not some time later
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", KINDS)
