@@ -30,16 +30,17 @@ if TYPE_CHECKING:
     from fastemf.inputs.labels import Labels as Labels
     from fastemf.levels import complete_levels as complete_levels
     from fastemf.model.evaluation import Evaluation as Evaluation
+    from fastemf.model.evaluation import QuantileScore as QuantileScore
     from fastemf.model.evaluation import Score as Score
     from fastemf.model.explanation import Explanation as Explanation
     from fastemf.model.factorization import Factorization as Factorization
     from fastemf.model.file import ModelFileError as ModelFileError
+    from fastemf.model.interval import Interval as Interval
     from fastemf.model.levels import Levels as Levels
     from fastemf.model.loading import load as load
     from fastemf.model.loo import LeaveOneOut as LeaveOneOut
     from fastemf.model.measured_share import MeasuredShare as MeasuredShare
-    from fastemf.model.quantiles import Interval as Interval
-    from fastemf.model.quantiles import QuantileParts as QuantileParts
+    from fastemf.model.quantile_parts import QuantileParts as QuantileParts
     from fastemf.model.quantiles import Quantiles as Quantiles
     from fastemf.model.ranking import Ranking as Ranking
     from fastemf.model.similarity import Similar as Similar
@@ -78,8 +79,8 @@ _HOME = {
     "Factorization": "model.factorization",
     "Levels": "model.levels",
     "Quantiles": "model.quantiles",
-    "Interval": "model.quantiles",
-    "QuantileParts": "model.quantiles",
+    "Interval": "model.interval",
+    "QuantileParts": "model.quantile_parts",
     "Promise": "stacking.promise",
     "Calibration": "coverage",
     "load": "model.loading",
@@ -90,6 +91,7 @@ _HOME = {
     "SweepRecord": "solver.records",
     "Evaluation": "model.evaluation",
     "Score": "model.evaluation",
+    "QuantileScore": "model.evaluation",
     "Explanation": "model.explanation",
     "LeaveOneOut": "model.loo",
     "MeasuredShare": "model.measured_share",

@@ -14,18 +14,19 @@ from fastemf.model.factorization import Factorization
 from fastemf.model.prediction import predict_cells
 from fastemf.observations.source import Source
 from fastemf.solver.axis import Axis, AxisNoise
-from fastemf.solver.checkpoint import check_begin, checkpoint_of
+from fastemf.solver.checkpoint import Checkpoint, check_begin, checkpoint_of
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.fitting import alternate
 from fastemf.solver.gathering import at_hand
 from fastemf.solver.holding import Holding
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.path import tune
-from fastemf.solver.ridge import FixedRidge, RidgeSchedule, noise_ridge
+from fastemf.solver.ridge import FixedRidge, RidgeSchedule, asymmetry, noise_ridge
 from fastemf.solver.sampling import FOLDS, CellSample, Marks, fold_part
 from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors, starting_factors, widened
+from fastemf.solver.training import TrainingLevels, training_levels
 from fastemf.solver.weighting import Pair
 from fastemf.stacking.items import Located
 from fastemf.stacking.left_out import left_out_of
@@ -34,6 +35,7 @@ from fastemf.stacking.sampled import Sampled
 __all__ = ["FIRST_LEVEL", "CrossFit"]
 
 FIRST_LEVEL = 0.5  # which is tuned; others hold what it found
+SEED = 0  # of all in a tuning that is random but the folds
 
 
 class _FoldFit(NamedTuple):
@@ -101,34 +103,53 @@ class CrossFit:
             fits.append(found.fit)
         return fits, predicted
 
-    def _fitted(self, omega: float) -> Iterator[_FoldFit]:
-        settings = replace(self._settings, omega=omega)
+    def training(self) -> TrainingLevels:
+        """Find the levels of all observations, which what is predicted can be compared with."""
+        found = self._holding.found
+        ridge = found.intercept_ridge if isinstance(found, Tuned) else 0.0
+        return training_levels(
+            self._engine(FIRST_LEVEL), ridge or asymmetry(FIRST_LEVEL), self._settings.n_threads
+        )
+
+    def _engine(self, omega: float) -> CompletionEngine:
+        settings = self._settings
         mu = self._source.expectile(omega) if settings.intercepts else None
-        engine = CompletionEngine(
+        return CompletionEngine(
             self._source, omega, mu=mu, n_threads=settings.n_threads, steps=settings.steps
         )
+
+    def _fitted(self, omega: float) -> Iterator[_FoldFit]:
+        settings, engine = replace(self._settings, omega=omega), self._engine(omega)
+        first = self._checkpoint(settings, 0)  # which keeps the tuning too
         found = None
         if settings.reg == "auto":
             found = self._holding.tuned(
                 engine, settings,
-                lambda: tune(engine, settings, 0, self._marks),
+                lambda: tune(engine, settings, SEED, self._marks, checkpoint=first),
             )  # fmt: skip
         tuned = found if isinstance(found, Tuned) and found.family != "noise" else None
         for fold in range(FOLDS):
             view = engine.view(CellSample(self._marks, fold_part(fold)).rest())
             if tuned is not None:
                 view = view.view(weighting=weighting_of(tuned.family, view, tuned.variances))
-            yield self._fit_of(fold, view, tuned, settings)
+            kept = self._checkpoint(settings, fold) if fold else first
+            yield self._fit_of(view, tuned, settings, kept)
+
+    def _checkpoint(self, settings: Settings, fold: int) -> Checkpoint | None:
+        name = f"{self._name}-{settings.omega:g}-{fold}"
+        own = replace(settings, checkpoint=_file_of(settings, name))
+        return checkpoint_of(own, lambda: [*self._digests(), name], SEED)
 
     def _fit_of(
-        self, fold: int, view: CompletionEngine, tuned: Tuned | None, settings: Settings
-    ) -> _FoldFit:  # fmt: skip
+        self,
+        view: CompletionEngine,
+        tuned: Tuned | None,
+        settings: Settings,
+        kept: Checkpoint | None,
+    ) -> _FoldFit:
         omega = settings.omega
-        name = f"{self._name}-{omega:g}-{fold}"
-        own = replace(settings, checkpoint=_file_of(settings, name))
-        kept = checkpoint_of(own, lambda: [*self._digests(), name])
         end = alternate(
-            view, lambda: self._start(view, omega, tuned), self._schedule(view, tuned), own,
+            view, lambda: self._start(view, omega, tuned), self._schedule(view, tuned), settings,
             kept,
         )  # fmt: skip
         self._starts[omega] = factors = end.X, end.Y

@@ -15,8 +15,8 @@ from fastemf.completion import complete
 from fastemf.estimator_pairs import PairRegressor
 from fastemf.loss import expectile
 from fastemf.metrics import expectile_skill
+from fastemf.model.bilinear import Bilinear
 from fastemf.model.factorization import Factorization
-from fastemf.model.prediction import predict_rows
 from fastemf.observations.memory import observe
 from fastemf.solver.axis import Axis
 from fastemf.support.validation import check_dtype, check_factor
@@ -168,7 +168,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         fit, count = self.factorization_, np.shape(X)[0]
         given = check_factor(X, "X", (count, self._n_features_out), fit.X.dtype)
         rows = Axis.split(given.astype(fit.X.dtype), fit.k)
-        return predict_rows((rows, fit.cols), fit.constant, np.arange(count))
+        return Bilinear((rows, fit.cols), fit.constant).rows(np.arange(count))
 
     def score(self, R: Any, y: None = None) -> float:
         """Compute the expectile skill of the rows of `R` folded in: greater is better, 1 perfect.

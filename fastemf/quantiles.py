@@ -109,13 +109,13 @@ def complete_quantiles(
         sweeps of that fit.
     checkpoint
         File to keep the state of the fits in: one for each, whose name is added to the one given,
-        such as ``state-values-0.9-3.npz`` for ``state.npz``, the level 0.9 and the fold 3. They
-        stay when all is done.
+        such as ``state-values-0.9-3.npz`` for ``state.npz``, the level 0.9 and the fold 3. Those
+        of the first fits of values and of scores keep the tuning too. They stay when all is done.
     checkpoint_every
         Sweeps between two writings of one.
     resume
-        Go on from the files of `checkpoint`, to bitwise identical quantiles; fits that were done
-        are not made again.
+        Go on from the files of `checkpoint`, to bitwise identical quantiles; what was tuned, and
+        fits that were done, are not made again.
 
     Returns
     -------
@@ -184,6 +184,7 @@ def complete_quantiles(
             fits, column = of_values.level(omega, cells)
             level_fits.append(tuple(fits))
             predicted.append(column)
+        training = of_values.training()
         labels = source.row_labels, source.col_labels
     items, columns = items_out_of_fold(cells, wanted, left, score_left, normal)
     parts, promises = [], []
@@ -192,7 +193,9 @@ def complete_quantiles(
         found = stacked(together, cells.values, tau, cells.weights)
         parts.append(found)
         promises.append(_promise(cells, tau, together, found))
-    location_fits[0] = replace(location_fits[0], value_name=data.value_name)
+    location_fits[0] = replace(
+        location_fits[0], value_name=data.value_name, training=training
+    )  # fmt: skip
     every = (tuple(location_fits), *level_fits, tuple(score_fits))
     _warn_of_limits(every, max_iter)
     _warn_of_gaps(every[0][0])

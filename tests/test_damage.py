@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scenes import few_quantiles
 
 import fastemf
 from fastemf import store
@@ -42,6 +43,15 @@ def model(tmp_path_factory):
     names = {"index": [f"r{i}" for i in range(6)], "columns": [0, 10, 20, 30, 40]}
     table = pd.DataFrame(R, **names)
     fastemf.complete_levels(table, (0.3, 0.7), 1, intercepts=True, tol=0.1, n_jobs=1).save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def quantiles(tmp_path_factory):
+    """A model file of quantiles."""
+    path = tmp_path_factory.mktemp("quantiles") / "quantiles.npz"
+    names = {"index": [f"r{i}" for i in range(6)], "columns": [0, 10, 20, 30, 40]}
+    few_quantiles(pd.DataFrame(R, **names)).save(path)
     return path
 
 
@@ -74,6 +84,7 @@ def take_up(path):
 
 FILES = {
     "model": (load_model, fastemf.ModelFileError),
+    "quantiles": (load_model, fastemf.ModelFileError),
     "state": (take_up, fastemf.CheckpointError),
 }
 
@@ -161,7 +172,7 @@ def test_headers_with_other_types(case):
     content, refused = case
     parts = members(content)
     count = 0
-    for name in (name for name in parts if name.endswith("header.npy")):
+    for name in [name for name in parts if name.endswith("header.npy")][:3]:  # others are alike
         header = json.loads(np.load(io.BytesIO(parts[name])).tobytes())
         for path in paths(header):
             for value in OTHER_VALUES[:: 1 if len(path) == 1 else 4]:

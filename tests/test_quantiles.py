@@ -13,11 +13,17 @@ import fastemf
 from fastemf import CheckpointError, complete_quantiles
 from fastemf.datasets import make_skewed
 from fastemf.metrics import coverage
+from fastemf.solver import checkpoint as checkpoints
 from fastemf.solver.sampling import FOLDS
+from fastemf.solver.tuner import Tuner
 
 TAUS = (0.1, 0.5, 0.9)
 SMALL = make_skewed(50, 40, rank=2, noise=0.5, density=0.6, random_state=0).R.tocsr()
 TRIPLETS = (*SMALL.tocoo().coords, SMALL.data)
+
+
+class StoppedError(Exception):
+    pass
 
 
 def generated(seed, shape=(150, 120), density=0.3):
@@ -43,7 +49,13 @@ def of_generated():
 
 
 def same(one, two):
-    return np.array_equal(everywhere(one), everywhere(two)) and one.promises == two.promises
+    """They predict the same bits, promise the same, and are compared with the same."""
+    levels = [quantiles.fits[0][0].training for quantiles in (one, two)]
+    return (
+        np.array_equal(everywhere(one), everywhere(two))
+        and one.promises == two.promises
+        and all(np.array_equal(*(getattr(at, side) for at in levels)) for side in ("rows", "cols"))
+    )
 
 
 def everywhere(quantiles):
@@ -143,7 +155,8 @@ def test_loss_promised_is_that_of_cells_not_fitted_and_below_the_baselines():
     values, fitted = generated(0)
     held_out = np.where(fitted, np.nan, values)
     quantiles = of_generated()
-    for promise, found in zip(quantiles.promises, quantiles.evaluate(held_out), strict=True):
+    judged = quantiles.evaluate(held_out).promises
+    for promise, found in zip(quantiles.promises, judged, strict=True):
         for one in (promise, found):
             assert one.pinball < min(one.constant, one.column, one.row_column, one.larger)
         ratio = (promise.pinball / promise.constant) / (found.pinball / found.constant)
@@ -165,10 +178,26 @@ def test_evaluation_is_the_definition():
     values, fitted = generated(0)
     quantiles = of_generated()
     rows, cols = np.nonzero(~fitted)
-    found = quantiles.evaluate((rows, cols, values[~fitted]))[1]
+    evaluation = quantiles.evaluate((rows, cols, values[~fitted]))
     r = values[~fitted] - quantiles.predict(rows, cols)[:, 1]
-    np.testing.assert_allclose(found.pinball, np.mean(np.where(r >= 0, 0.95 * r, -0.05 * r)))
-    assert found.coverage == np.mean(r <= 0)
+    for found in (evaluation.score("fit", 0.95), evaluation.promises[1]):
+        assert found.pinball == pytest.approx(np.mean(np.where(r >= 0, 0.95 * r, -0.05 * r)))
+        assert found.coverage == pytest.approx(np.mean(r <= 0))
+    for name, field in (("constant",) * 2, ("column",) * 2, ("row + column", "row_column"),
+                        ("larger of both", "larger")):  # fmt: skip
+        promised = getattr(evaluation.promises[1], field)
+        assert evaluation.score(name, 0.95).pinball == pytest.approx(promised)
+
+
+@pytest.mark.compiled
+def test_medians_of_the_columns_are_those_of_the_data():
+    values, fitted = generated(0)
+    medians = np.nanmedian(np.where(fitted, values, np.nan), axis=0)
+    rows, cols = np.nonzero(~fitted)
+    r = values[~fitted] - medians[cols]
+    found = of_generated().evaluate((rows, cols, values[~fitted])).score("column median", 0.5)
+    assert found.pinball == pytest.approx(np.mean(np.abs(r)) / 2)
+    assert found.coverage == pytest.approx(np.mean(r <= 0))
 
 
 def test_too_few_cells_beyond_a_quantile_are_counted_and_what_is_possible_is_said():
@@ -249,10 +278,6 @@ def test_a_saved_model_predicts_the_same_bits(tmp_path):
 @pytest.mark.compiled
 def test_fits_that_were_done_are_taken_from_their_checkpoints(tmp_path):
     path = tmp_path / "state.npz"
-
-    class StoppedError(Exception):
-        pass
-
     sweeps = 0
 
     def stop(record):
@@ -276,6 +301,50 @@ def test_fits_that_were_done_are_taken_from_their_checkpoints(tmp_path):
     assert len(list(tmp_path.iterdir())) == FOLDS * len(small().fits)
     with pytest.raises(CheckpointError, match="of other data"):
         complete_quantiles(SMALL * 2, TAUS, 2, checkpoint=path, resume=True)
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Count the candidates of tunings, and let the fits be killed before one of them."""
+    counted, limit = [], [None]
+    judge = Tuner._judged
+
+    def counting(self, family, reg, fits):
+        if len(counted) == limit[0]:
+            raise StoppedError
+        counted.append((family, reg))
+        return judge(self, family, reg, fits)
+
+    monkeypatch.setattr(Tuner, "_judged", counting)
+    monkeypatch.setattr(checkpoints, "SECONDS", 0.0)
+    monkeypatch.setattr(checkpoints, "REST", 0)
+
+    def until(number):
+        counted.clear()
+        limit[0] = number
+        return counted
+
+    return until
+
+
+@pytest.mark.compiled
+@pytest.mark.thorough
+def test_candidates_that_were_tried_are_not_tried_again(tmp_path, judged):
+    settings = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    counted = judged(None)
+    assert same(complete_quantiles(SMALL, TAUS, 2), small())
+    every = counted.copy()
+    done = 0
+    for more in (3, len(every) - 8):  # within the tuning of the scores, and of the values
+        counted = judged(more)
+        with pytest.raises(StoppedError):
+            complete_quantiles(SMALL, TAUS, 2, **settings)
+        done += len(counted)
+    counted = judged(None)
+    assert same(complete_quantiles(SMALL, TAUS, 2, **settings), small())
+    assert counted == every[done:]
+    judged(0)
+    assert same(complete_quantiles(SMALL, TAUS, 2, **settings), small())
 
 
 # --- newcomers -----------------------------------------------------------------------------
@@ -304,7 +373,7 @@ def test_coverage_of_rows_that_were_folded_in_is_about_right():
     quantiles = complete_quantiles(R[:160], (0.5, 0.9), 3)
     new = quantiles.fold_in(R[160:])
     held_out = np.where(fitted, np.nan, values)[160:]
-    for found in new.evaluate(held_out):
+    for found in new.evaluate(held_out).promises:
         assert abs(found.coverage - found.tau) < 0.05
 
 

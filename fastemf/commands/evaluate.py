@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from fastemf.commands.arguments import add_data, add_json, add_unknown, read_judged
 from fastemf.commands.output import as_json
-from fastemf.commands.promises import render_promises
 
 __all__ = ["add", "run"]
 
@@ -21,8 +21,8 @@ def add(commands: Any) -> None:
         "worth: expectile loss, skill over a constant, the level and the share at which they lie, "
         "pinball loss and median relative error, beside those of a constant, column levels, row + "
         "column levels and column medians of the data that the model was fitted to, which it "
-        "remembers; of quantiles the share at or below and the pinball loss, beside those of the "
-        "simpler predictions that fastemf quantiles has. Columns are by default those of the "
+        "remembers; of quantiles the pinball loss, skill, the share at or below and that error, "
+        "beside those of simpler quantiles and column medians. Columns are by default those of the "
         "fit.",
     )
     parser.add_argument("model", help="model file, of fastemf fit, levels, quantiles or select")
@@ -38,27 +38,16 @@ def run(args: argparse.Namespace) -> None:
 
     model = load(args.model)
     data = read_judged(args, model)
-    if hasattr(model, "promises"):
-        print_promises(model, data, args)
-        return
     found = model.evaluate(data.pop("R"), unknown=args.unknown, **data)
-    if args.json:
-        scores = [score._asdict() for score in found.scores]
-        facts = {"observations": found.observations, "left_out": found.left_out, "scores": scores}
-        print(as_json(facts | {"verdict": found.verdict().splitlines()}))
-    else:
+    if not args.json:
         print(found)
-
-
-def print_promises(model: Any, data: dict[str, Any], args: argparse.Namespace) -> None:
-    """Judge quantiles, which know no newcomers here."""
-    if args.unknown != "error":
-        raise ValueError(f"--unknown must be error for quantiles, got {args.unknown}")
-    from dataclasses import asdict
-
-    found = [asdict(promise) for promise in model.evaluate(data.pop("R"), **data)]
-    if args.json:
-        print(as_json({"quantiles": found}))
         return
-    for name, text in render_promises(found, "cells"):
-        print(f"{name:9} {text}")
+    facts = {
+        "observations": found.observations,
+        "left_out": found.left_out,
+        "scores": [score._asdict() for score in found.scores],
+        "verdict": found.verdict().splitlines(),
+    }
+    if found.promises:
+        facts["quantiles"] = [asdict(promise) for promise in found.promises]
+    print(as_json(facts))

@@ -123,7 +123,7 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
     terms += ["X Yᵀ"] if facts["rank"] else []
     if "quantiles" in facts:
         predicts = f"quantiles, from {facts['fits']} expectile fits, in the data's unit"
-        promised = render_promises(facts["quantiles"], "cells out of fold")
+        promised = render_promises(facts["quantiles"])
         return _lines([*lines, ("predicts", predicts), *promised])
     lines.append(("predicts", f"{' + '.join(terms)}, in the data's unit"))
     for level in facts["levels"]:

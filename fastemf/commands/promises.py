@@ -9,8 +9,8 @@ from fastemf.support.level_names import quantile_name
 __all__ = ["render_promises"]
 
 
-def render_promises(promises: list[dict[str, Any]], cells: str) -> list[tuple[str, str]]:
-    """Return the facts of each `Promise` as lines for a person, with what its cells are."""
+def render_promises(promises: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the facts of each `Promise` as lines for a person."""
     lines = []
     for promise in promises:
         low, high = promise["interval"]
@@ -18,8 +18,8 @@ def render_promises(promises: list[dict[str, Any]], cells: str) -> list[tuple[st
         lines += [
             (
                 quantile_name(promise["tau"]),
-                f"{promise['coverage']:.4f} of {promise['cells']:,} {cells} lie at or below (95 %: "
-                f"{low:.4f} to {high:.4f})",
+                f"{promise['coverage']:.4f} of {promise['cells']:,} cells out of fold lie at or "
+                f"below (95 %: {low:.4f} to {high:.4f})",
             ),
             (
                 "",

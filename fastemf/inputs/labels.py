@@ -24,6 +24,7 @@ from fastemf.inputs.columns import (
 __all__ = ["Labels", "check_known", "listed"]
 
 SHOWN = 10  # unknown labels in a message
+SPAN = 1 << 63  # of 64-bit integers, to either side of 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -212,6 +213,24 @@ class Labels:
             found = index_in(numbers, self.values) if read.is_arrow else self._search(numbers)
             found[~possible] = -1
         return found.reshape(read.shape)
+
+    def place(self, label: Any) -> int | None:
+        """Return the position of one label, a plain string or integer; else, or if unknown, None.
+
+        Examples
+        --------
+        >>> from fastemf import Labels
+        >>> Labels(["eu-7", "us-1"]).place("us-1")
+        1
+        """
+        kind, ours = type(label), self.values.dtype.kind
+        if kind is str:
+            return self._places.get(label) if ours == "O" else None
+        if kind not in (int, np.int64) or ours != "i" or not -SPAN <= label < SPAN:
+            return None
+        values, order = self._sorted
+        at = int(values.searchsorted(label))
+        return int(order[at]) if at < values.size and values[at] == label else None
 
     @cached_property
     def _places(self) -> dict[str, int]:

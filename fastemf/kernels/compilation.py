@@ -72,15 +72,22 @@ class Unit:
         self._flags = _flags(allocates=allocates)
         self._n_parameters = len(inspect.signature(function).parameters)
         self._compiled: dict[tuple[Any, ...], Any] = {}
+        self._callable: dict[tuple[Any, bool], Callable[..., None]] = {}
 
     def address(self, *frames: types.Type) -> int:
         """Return the address of the machine code for frames of these types."""
         return int(self._for(frames).address)
 
-    def from_python(self, *frames: types.Type) -> Callable[..., None]:
-        """Return the function as one that takes an address for each frame."""
-        arguments = [ctypes.c_int64] * self._n_parameters
-        return ctypes.CFUNCTYPE(None, *arguments)(self._for(frames).address)
+    def from_python(self, *frames: types.Type, keeps_lock: bool = False) -> Callable[..., None]:
+        """Return the function as one that takes an address for each frame.
+
+        Unless it keeps Python's lock, other threads run meanwhile.
+        """
+        if (frames, keeps_lock) not in self._callable:
+            kind = ctypes.PYFUNCTYPE if keeps_lock else ctypes.CFUNCTYPE
+            made = kind(None, *[ctypes.c_int64] * self._n_parameters)(self._for(frames).address)
+            self._callable[frames, keeps_lock] = made
+        return self._callable[frames, keeps_lock]
 
     @property
     def signatures(self) -> list[tuple[Any, ...]]:

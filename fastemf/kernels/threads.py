@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -86,6 +86,23 @@ def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) 
             _in_parallel(address, packed.address, blocks)
         finally:
             numba.set_num_threads(before)
+
+
+def prepared(unit: Unit, first: int, last: int, frame: Frame) -> Callable[[], None]:
+    """Make ``unit(first, last, frame)`` a function to be called again and again, for short work.
+
+    It keeps Python's lock, which other threads, once they have it, may hold for milliseconds.
+    The machine code is that of `launch`, so the results are bitwise identical.
+    """
+    if INTERPRETED:
+        return partial(unit.function, first, last, frame)
+    packed = pack(frame)
+    call = unit.from_python(packed.type, keeps_lock=True)
+
+    def run() -> None:
+        call(first, last, packed.address)
+
+    return run
 
 
 def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.model.prediction import Axes, tables_at
+from fastemf.model.bilinear import Axes, tables_at
 
 __all__ = ["Explanation", "explain_cell"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,16 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
+from fastemf.model.bilinear import Bilinear
+from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.folding import folded_axis, joined_axis
 from fastemf.model.limits import has_limits, known_imputation, with_limits_replaced
 from fastemf.model.loo import LeaveOneOut, leave_one_out
 from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.model import Model
-from fastemf.model.prediction import Predicts, as_product, predict_cells, predict_rows, residuals
-from fastemf.model.reading import read_observations
+from fastemf.model.prediction import Predicts, as_product, residuals
+from fastemf.model.reading import CellValues, read_observations
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator
@@ -188,20 +191,27 @@ class Factorization(Model):
 
     # --- predictions -----------------------------------------------------------------------
 
+    @cached_property
+    def _bilinear(self) -> Bilinear:
+        return Bilinear(self.axes, self.constant)
+
+    def _cell(self, i: int, j: int) -> Any:
+        return self._bilinear.one(i, j)
+
     def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
-        return predict_cells(self.axes, self.constant, i, j)
+        return self._bilinear.predict(i, j)
 
     def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
-        return predict_rows(self.axes, self.constant, i)
+        return self._bilinear.rows(i)
 
     def _of_level(self, level: Any) -> tuple[float, Predicts]:
         if level is not None:
             check_fitted_level(level, (self.omega,), "level")
         return self.omega, self._cells
 
-    @property
-    def _trained(self) -> list[tuple[float, TrainingLevels | None]]:
-        return [(self.omega, self.training)]
+    def _evaluated(self, cells: CellValues) -> Evaluation:
+        scores = evaluate_level(cells, self.omega, self._cells, self.training)
+        return Evaluation(tuple(scores), cells.values.size)
 
     def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
         return distances_from(self.axes, axis, item)
@@ -231,14 +241,8 @@ class Factorization(Model):
         >>> bool(abs(parts.value - fit.predict(0, 3)) < 1e-9)
         True
         """
-        at = [
-            axis.known_positions(given, what)
-            for axis, given, what in zip(self.axes, (row, col), ("rows", "cols"), strict=True)
-        ]
-        for index, name in zip(at, ("row", "col"), strict=True):
-            if index.ndim:
-                raise ValueError(f"{name} must be a single one, got shape {index.shape}")
-        return explain_cell(self.axes, self.mu, self.shift, int(at[0]), int(at[1]))
+        i, j = self._single(0, row), self._single(1, col)
+        return explain_cell(self.axes, self.mu, self.shift, i, j)
 
     def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> NDArray[Any]:
         """Predict every cell, as an (m, n) array; one above `max_bytes` (1 GiB) is refused.
@@ -319,7 +323,7 @@ class Factorization(Model):
             observed = with_limits_replaced(observed, self._bilinear, self.mu, known)
         engine = self._weighed(observed, n_threads=1)
         penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
-        r = residuals(self._bilinear, self.mu, observed)
+        r = residuals(self._without_tables, self.mu, observed)
         v, noise = _weights_or_none(observed), engine.weighting.observations
         if noise is not None:
             scales = noise[0][observed.by_row.keys] * noise[1][observed.by_row.indices]
@@ -452,8 +456,7 @@ class Factorization(Model):
         return replace(self, rows=rows, cols=cols, coverage=None, imputation=imputation)
 
     @property
-    def _bilinear(self) -> tuple[Axis, Axis]:
-        """The axes without tables."""
+    def _without_tables(self) -> tuple[Axis, Axis]:
         return replace(self.rows, levels=None), replace(self.cols, levels=None)
 
     @property

@@ -17,7 +17,7 @@ from fastemf.solver.records import Ridge
 from fastemf.solver.tables import AxisLevels
 from fastemf.support.warn import warn
 
-__all__ = ["check_new", "folded_axis", "joined_axis"]
+__all__ = ["check_new", "folded_axis", "joined_axis", "new_labels"]
 
 NOISE_ROUNDS = 2  # in which new items improve their noise scales
 
@@ -61,7 +61,7 @@ def folded_axis(
     folded = Axis.split(
         solved.astype(before.factor.dtype, copy=False),
         before.k,
-        _new_labels(before, axis, observed),
+        new_labels(before, axis, observed),
         unseen,
     )
     return replace(folded, noise=noise, levels=_new_levels(before, fixed, axis, engine))
@@ -118,7 +118,7 @@ def _new_levels(
     return AxisLevels(found[:, 0].astype(np.float64), before.levels.tables)
 
 
-def _new_labels(before: Axis, axis: int, observed: Observations) -> Labels | None:
+def new_labels(before: Axis, axis: int, observed: Observations) -> Labels | None:
     """Return the labels of what was folded in: its own, or its numbers where it has none."""
     if before.labels is None:
         return None

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.model import file as model_file
+from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.factorization import Factorization
 from fastemf.model.model import Model
-from fastemf.model.prediction import Axes, Predicts, predict_cells, predict_rows
+from fastemf.model.prediction import Axes, Predicts
+from fastemf.model.reading import CellValues
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
-from fastemf.solver.training import TrainingLevels
 from fastemf.support.validation import check_fitted_level
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce
 
@@ -158,11 +159,16 @@ class Levels(Model):
 
     # --- predictions, each cell's in order -------------------------------------------------
 
+    def _cell(self, i: int, j: int) -> Any:
+        together = np.array([fit._cell(i, j) for fit in self.fits])
+        together.sort()
+        return together
+
     def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
-        return _sorted([predict_cells(fit.axes, fit.constant, i, j) for fit in self.fits])
+        return _sorted([fit._cells(i, j) for fit in self.fits])
 
     def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
-        return _sorted([predict_rows(fit.axes, fit.constant, i) for fit in self.fits])
+        return _sorted([fit._rows(i) for fit in self.fits])
 
     def _of_level(self, level: Any) -> tuple[float, Predicts]:
         if level is None:
@@ -176,9 +182,15 @@ class Levels(Model):
         """The column of the table that the values came from."""
         return self.fits[0].value_name
 
-    @property
-    def _trained(self) -> list[tuple[float, TrainingLevels | None]]:
-        return [(fit.omega, fit.training) for fit in self.fits]
+    def _evaluated(self, cells: CellValues) -> Evaluation:
+        scores = [
+            score
+            for fit in self.fits
+            for score in evaluate_level(
+                cells, fit.omega, self._of_level(fit.omega)[1], fit.training
+            )
+        ]
+        return Evaluation(tuple(scores), cells.values.size)
 
     def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
         apart = [distances_from(fit.axes, axis, item) for fit in self.fits]

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
-from fastemf.model.prediction import Axes, predict_cells, tables_at
+from fastemf.model.bilinear import Axes, tables_at
+from fastemf.model.prediction import predict_cells
 from fastemf.observations.memory import Observations
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.entries import Cells, fill_cells
-from fastemf.kernels.threads import count_threads, launch
+from fastemf.model.bilinear import Axes, Bilinear
 from fastemf.model.factorization import Factorization
-from fastemf.model.prediction import PAIRS_PER_BLOCK
+from fastemf.solver.axis import Axis
 
 __all__ = ["MeanFit"]
 
@@ -24,22 +23,39 @@ class MeanFit:
 
     def __init__(self, fits: Sequence[Factorization]) -> None:
         share = fits[0].X.dtype.type(1 / len(fits))
-        self._X = _side([fit.X * share for fit in fits])
-        self._Y = _side([fit.Y for fit in fits])
-        self._a = self._c = np.empty(0, self._X.dtype)
-        if fits[0].rows.has_intercepts:
-            self._a = _mean([fit.rows.intercepts for fit in fits])
-            self._c = _mean([fit.cols.intercepts for fit in fits])
-            self._a = self._a + self._a.dtype.type(np.mean([fit.constant for fit in fits]))
+        with_intercepts = fits[0].rows.has_intercepts
+        self._sides = (
+            Axis(
+                _side([fit.X * share for fit in fits]),
+                _mean([fit.rows.intercepts for fit in fits]) if with_intercepts else None,
+            ),
+            Axis(
+                _side([fit.Y for fit in fits]),
+                _mean([fit.cols.intercepts for fit in fits]) if with_intercepts else None,
+            ),
+        )
+        self._mean = Bilinear(self._sides, float(np.mean([fit.constant for fit in fits])))
+
+    @property
+    def axes(self) -> Axes:
+        """The sides of the product, without labels, of the items that are known."""
+        rows, cols = (
+            Axis(side.factor[:-1], None if side.intercepts is None else side.intercepts[:-1])
+            for side in self._sides
+        )
+        return rows, cols
+
+    def one(self, i: int, j: int) -> float:
+        """Predict one cell of a row and a column that are known."""
+        return float(self._mean.one(i, j))
 
     def at(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[np.float64]:
         """Predict the cells (i, j), one-dimensional; −1 for an unknown row or column."""
-        i, j = np.where(i < 0, len(self._X) - 1, i), np.where(j < 0, len(self._Y) - 1, j)
-        out = np.empty(i.size, self._X.dtype)
-        blocks = np.append(np.arange(0, i.size, PAIRS_PER_BLOCK), i.size)
-        cells = Cells(i, j, self._X, self._Y, self._a, self._c, out)
-        launch(fill_cells, count_threads(-1), blocks, cells)
-        return out.astype(np.float64)
+        rows, cols = (
+            np.where(at < 0, side.size - 1, at)
+            for at, side in zip((i, j), self._sides, strict=True)
+        )
+        return self._mean.at(rows, cols).astype(np.float64)
 
 
 def _side(factors: list[NDArray[Any]]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""`Model`: what can be asked of every fitted model, be it of one level or of several.
+"""`Model`: what can be asked of every fitted model: of one level, of several, or of quantiles.
 
 A model says how far apart two rows are and how it solves new ones; what is read, checked and
 made of that is here, once.
@@ -7,28 +7,30 @@ made of that is here, once.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
-from fastemf.model.evaluation import Evaluation, Score, evaluate_level
+from fastemf.model.evaluation import Evaluation
 from fastemf.model.folding import check_new
 from fastemf.model.predictor import NEWCOMERS, Predictor
-from fastemf.model.reading import named_columns, read_cells, read_observations
+from fastemf.model.reading import CellValues, named_columns, read_cells, read_observations
 from fastemf.model.similarity import Similar, nearest
 from fastemf.model.summary import Summary, summarise_axis
 from fastemf.observations.memory import Observations
-from fastemf.solver.training import TrainingLevels
 from fastemf.support.validation import check_axis, check_choice, check_integer
 
 __all__ = ["Model"]
 
 
 class Model(Predictor):
-    """A fitted model of one matrix: the questions that models of one or several levels share."""
+    """A fitted model of one matrix: the questions that all kinds of models share."""
+
+    _of_quantiles: ClassVar = False  # what it predicts are quantiles, and not expectiles
 
     # --- what a model says of itself -------------------------------------------------------
 
@@ -37,10 +39,9 @@ class Model(Predictor):
     def value_name(self) -> str | None:
         """The column of the table that the values came from, if there was one."""
 
-    @property
     @abstractmethod
-    def _trained(self) -> list[tuple[float, TrainingLevels | None]]:
-        """Its levels, and those of the data that each was fitted to."""
+    def _evaluated(self, cells: CellValues) -> Evaluation:
+        """Judge the predictions of cells, -1 for items not in the model, beside simpler ones."""
 
     @abstractmethod
     def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
@@ -61,10 +62,10 @@ class Model(Predictor):
 
         The distance of two rows is the root mean square difference of their predictions
         over all columns, intercepts included, in the data's unit; of several levels, over all of
-        them, taken one by one. Factors are not compared: X G and Y G⁻ᵀ are the same model as X
-        and Y, with other factors. No dense matrix is formed. The row itself is not listed, nor
-        are rows without any observation; such a row resembles none. Of equal distances the
-        smaller index comes first.
+        them, taken one by one; of quantiles, over the levels that they are made of. Factors are
+        not compared: X G and Y G⁻ᵀ are the same model as X and Y, with other factors. No dense
+        matrix is formed. The row itself is not listed, nor are rows without any observation; such
+        a row resembles none. Of equal distances the smaller index comes first.
 
         Parameters
         ----------
@@ -104,13 +105,9 @@ class Model(Predictor):
         return self._similar(1, col, n)
 
     def _similar(self, axis: int, item: Any, n: int) -> Similar:
-        items = self.axes[axis]
-        index = items.known_positions(item, ("rows", "cols")[axis])
+        items, index = self.axes[axis], self._single(axis, item)
         n = min(check_integer(n, "n", minimum=1), items.size)
-        if index.ndim:
-            name = ("row", "col")[axis]
-            raise ValueError(f"{name} must be a single one, got shape {index.shape}")
-        return nearest(items, self._distances(axis, int(index)), int(index), n)
+        return nearest(items, self._distances(axis, index), index, n)
 
     def summary(
         self,
@@ -134,8 +131,8 @@ class Model(Predictor):
         Returns
         -------
         Summary
-            Arrays by row (column): ``observations``, ``mean``, ``rms``, ``loss``, ``w_eff``, and
-            ``weight`` where weights are given.
+            Arrays by row (column): ``observations``, ``mean``, ``rms``, ``loss``, ``w_eff`` (of
+            quantiles ``coverage``), and ``weight`` where weights are given.
 
         Examples
         --------
@@ -148,10 +145,12 @@ class Model(Predictor):
           0             2     4  0.7071  0.25      0
         """
         check_axis(axis, ("rows", "columns"))
-        omega, predict = self._of_level(level)
+        of, predict = self._of_level(level)
         names = self._names(R, (rows, cols, values))
         observed = read_observations(self.axes, R, names, weights, shape, censored)
-        return summarise_axis(self.axes[axis], predict, omega, observed, axis)
+        return summarise_axis(
+            self.axes[axis], predict, of, observed, axis, is_quantile=self._of_quantiles
+        )
 
     def evaluate(
         self,
@@ -168,7 +167,8 @@ class Model(Predictor):
 
         Those are a constant, a level for each column, levels for rows and columns, and each
         column's median, all of the data that the model was fitted to: it keeps a few numbers of
-        them per row and column. On data that were held out this tells what the model is worth.
+        them per row and column. Quantiles are compared with simpler quantiles, and with that
+        median. On data that were held out this tells what the model is worth.
 
         Parameters
         ----------
@@ -186,7 +186,8 @@ class Model(Predictor):
         -------
         Evaluation
             Scores of the fit and the simpler models, by level: loss, skill, effective level,
-            coverage, pinball loss, relative error.
+            coverage, pinball loss, relative error; of quantiles those of them that are about
+            quantiles, and ``promises``.
 
         Examples
         --------
@@ -205,11 +206,8 @@ class Model(Predictor):
         cells = given.known() if unknown == "nan" else given
         if cells.values.size == 0:
             raise ValueError("R must hold an observation of labels that the fit has, got none")
-        scores: list[Score] = []
-        for omega, training in self._trained:
-            scores += evaluate_level(cells, omega, self._of_level(omega)[1], training)
         left_out = given.values.size - cells.values.size
-        return Evaluation(tuple(scores), cells.values.size, left_out)
+        return replace(self._evaluated(cells), left_out=left_out)
 
     # --- new rows and columns --------------------------------------------------------------
 
@@ -230,7 +228,9 @@ class Model(Predictor):
 
         Each new row is solved exactly, by the code and at the ridge of the fit;
         folding in the training rows gives back X (to the accuracy of the fit, where
-        that was approached by conjugate gradients).
+        that was approached by conjugate gradients). Quantiles solve it in every fit that they
+        are made of, and find its own quantiles as those of the others were found; what they
+        promise was not measured for such rows, as their ``promises`` then say.
 
         Parameters
         ----------
@@ -246,7 +246,7 @@ class Model(Predictor):
 
         Returns
         -------
-        Factorization or Levels, as the model is
+        Factorization, Levels or Quantiles, as the model is
             A model of the new rows (columns), which go by number from 0 or by their labels, and
             the same other side.
 
@@ -257,6 +257,14 @@ class Model(Predictor):
         >>> new = fit.fold_in(np.array([[30.0, np.nan]]))
         >>> new.predict(0, 1).round(6).tolist()
         40.0
+
+        Quantiles of rows that came later:
+
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocsr()
+        >>> quantiles = fastemf.complete_quantiles(R[:50], (0.5, 0.9), k=2)
+        >>> new = quantiles.fold_in(R[50:])
+        >>> new.shape, new.promises[0].measured
+        ((10, 50), False)
         """
         names, told = (rows, cols, values), (weights, shape, censored)
         observed = self._new_observations(R_new, axis, names, told, n_jobs)
@@ -288,7 +296,7 @@ class Model(Predictor):
 
         Returns
         -------
-        Factorization or Levels, as the model is
+        Factorization, Levels or Quantiles, as the model is
 
         Examples
         --------

@@ -7,6 +7,7 @@ here; a model says how it predicts cells and rows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,10 @@ class Predictor(ABC):
     @abstractmethod
     def axes(self) -> Axes:
         """Rows and columns, to be indexed by axis."""
+
+    @abstractmethod
+    def _cell(self, i: int, j: int) -> Any:
+        """Predict one cell of the model, with the bits of `_cells`: a number, or one per level."""
 
     @abstractmethod
     def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
@@ -76,6 +81,18 @@ class Predictor(ABC):
     @property
     def _dtype(self) -> np.dtype[Any]:
         return self.axes[0].factor.dtype
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle takes along: not what was made ready for predictions."""
+        kept = {field.name for field in fields(self)}  # type: ignore[arg-type]
+        return {name: part for name, part in vars(self).items() if name in kept}
+
+    def _single(self, axis: int, given: Any) -> int:
+        """Return the position of one row (axis 0) or column, given by index or label."""
+        at = self.axes[axis].known_positions(given, ("rows", "cols")[axis])
+        if at.ndim:
+            raise ValueError(f"{('row', 'col')[axis]} must be a single one, got shape {at.shape}")
+        return int(at)
 
     # --- predictions -----------------------------------------------------------------------
 
@@ -144,13 +161,17 @@ class Predictor(ABC):
         """
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", NEWCOMERS)
-        bounds = check_clip(clip, self._dtype)
+        bounds = None if clip is None else check_clip(clip, self._dtype)
+        if unseen == "model":
+            i, j = (axis.place(at) for axis, at in zip(self.axes, (rows, cols), strict=True))
+            if i is not None and j is not None:
+                return _within(bounds, np.array(self._cell(i, j)))
         if cols is None:
             if not is_table(rows):
                 raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
             rows, cols = label_columns(self.axes, rows)
         out = predict_pairs(self.axes, self._cells, rows, cols, unseen=unseen, unknown=unknown)
-        return np.asarray(np.clip(out, *bounds, out=out))
+        return _within(bounds, out)
 
     def predict_block(self, rows: Any, *, clip: Any = None) -> NDArray[Any]:
         """Predict whole rows (indices, or labels), as a (len(rows), n) array.
@@ -167,12 +188,11 @@ class Predictor(ABC):
         >>> fastemf.complete_levels(R, (0.1, 0.9), k=1).predict_block([0, 2]).shape
         (2, 3, 2)
         """
-        bounds = check_clip(clip, self._dtype)
+        bounds = None if clip is None else check_clip(clip, self._dtype)
         i = np.atleast_1d(self.axes[0].known_positions(rows, "rows"))
         if i.ndim != 1:
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
-        block = self._rows(i)
-        return np.asarray(np.clip(block, *bounds, out=block))
+        return _within(bounds, self._rows(i))
 
     def rank(
         self,
@@ -268,3 +288,8 @@ class Predictor(ABC):
         )
         values = np.clip(values, *bounds)
         return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
+
+
+def _within(bounds: tuple[Any, Any] | None, predicted: NDArray[Any]) -> NDArray[Any]:
+    """Set predictions beyond the bounds, where there are some, to these."""
+    return predicted if bounds is None else np.clip(predicted, *bounds, out=predicted)

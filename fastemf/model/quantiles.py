@@ -5,70 +5,43 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.tables import ColumnNames
-from fastemf.kernels.threads import count_threads
+from fastemf.model.evaluation import Evaluation
 from fastemf.model.factorization import Factorization
-from fastemf.model.folding import check_new
+from fastemf.model.folding import new_labels
+from fastemf.model.interval import Interval, ends_of, interval_between
 from fastemf.model.mean_fit import MeanFit
+from fastemf.model.model import Model
 from fastemf.model.newcomers import left_of_new
 from fastemf.model.prediction import Axes, Predicts
-from fastemf.model.predictor import Predictor
 from fastemf.model.quantile_file import write_quantiles
-from fastemf.model.reading import named_columns, read_observations
+from fastemf.model.quantile_parts import QuantileParts, parts_of
+from fastemf.model.quantile_scores import evaluate_quantiles
+from fastemf.model.reading import CellValues
+from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
 from fastemf.observations.transformed import transformed_in_memory
 from fastemf.stacking.items import COLUMNS, KnownItems
 from fastemf.stacking.normal_scores import NormalScores
-from fastemf.stacking.promise import Promise, Simple, promised
+from fastemf.stacking.promise import Promise
 from fastemf.stacking.sampled import in_memory
 from fastemf.stacking.stack import Stack
 from fastemf.support.memory import check_memory
-from fastemf.support.validation import (
-    SAME_LEVEL,
-    check_axis,
-    check_choice,
-    check_share,
-)
+from fastemf.support.validation import check_fitted_level, check_share
 from fastemf.support.warn import ConvergenceWarning, PassedOnOnce
 
-__all__ = ["Interval", "QuantileParts", "Quantiles"]
+__all__ = ["Quantiles"]
 
 CELLS_PER_BLOCK = 1 << 15  # so that their columns stay in cache
-COLUMN, ROW_COLUMN = 1, 2  # places of the baselines among the columns
-
-
-class Interval(NamedTuple):
-    """Where values lie with a given share, in the data's unit; see `Quantiles.interval`."""
-
-    lower: NDArray[Any]
-    """The lower ends; minus infinity for an interval that is open below."""
-    upper: NDArray[Any]
-    """The upper ends; infinity for one that is open above."""
-
-
-class QuantileParts(NamedTuple):
-    """What a quantile is the sum of, in the data's unit; see `Quantiles.explain`."""
-
-    tau: float
-    """The share below it."""
-    parts: dict[str, float]
-    """What each column of the regression adds: its coefficient times its value."""
-    intercept: float
-    """What the regression adds to every cell."""
-    table: float
-    """What the table over the size of the prediction adds."""
-    value: float
-    """The quantile: the sum, within the range of the data, in order with the other quantiles."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quantiles(Predictor):
+class Quantiles(Model):
     """Quantiles of every cell of a matrix, and what they were worth on cells not seen.
 
     `fastemf.complete_quantiles` makes it. What is asked as of any model (`predict`,
@@ -108,6 +81,8 @@ class Quantiles(Predictor):
     >>> bool((safest.values[1:] >= safest.values[:-1]).all())
     True
     """
+
+    _of_quantiles: ClassVar = True
 
     fits: tuple[tuple[Factorization, ...], ...]
     labels: tuple[Labels | None, Labels | None]
@@ -196,22 +171,12 @@ class Quantiles(Predictor):
         -inf
         """
         share = check_share(coverage, "coverage")
-        check_choice(side, "side", ("central", "below", "above"))
-        wanted = {
-            "central": ((1 - share) / 2, (1 + share) / 2),
-            "below": (None, share),
-            "above": (1 - share, None),
-        }[side]
         what = f'coverage={coverage!r} with side="{side}" takes quantiles that'
-        places = [None if tau is None else self._place(tau, what) for tau in wanted]
+        places = [
+            None if tau is None else self._place(tau, what) for tau in ends_of(share, side)
+        ]  # fmt: skip
         found = self.predict(rows, cols, unseen=unseen, unknown=unknown)
-        ends = [
-            np.where(np.isnan(found[..., 0]), np.nan, found.dtype.type(infinite))
-            if at is None
-            else found[..., at]
-            for at, infinite in zip(places, (-np.inf, np.inf), strict=True)
-        ]
-        return Interval(np.asarray(ends[0]), np.asarray(ends[1]))
+        return interval_between(found, places)
 
     def explain(self, row: Any, col: Any, *, tau: float) -> QuantileParts:
         """Take one quantile of one cell apart: what it is the sum of, in the data's unit.
@@ -233,171 +198,22 @@ class Quantiles(Predictor):
         True
         """
         t = self._place(tau, "tau")
-        at = [
-            axis.known_positions(given, what)
-            for axis, given, what in zip(self.axes, (row, col), ("rows", "cols"), strict=True)
-        ]
-        for index, name in zip(at, ("row", "col"), strict=True):
-            if index.ndim:
-                raise ValueError(f"{name} must be a single one, got shape {index.shape}")
-        i, j = (np.atleast_1d(index) for index in at)
-        columns = self._columns(i, j)[t]
-        regression, table = self.stack.parts[t]
-        before = regression.at(columns)
-        added = [
-            float(coefficient * column[0])
-            for coefficient, column in zip(regression.coefficients, columns, strict=True)
-        ]
-        return QuantileParts(
-            self.taus[t],
-            {name: part for name, part in zip(self.columns, added, strict=True) if part},
-            regression.intercept,
-            float((table.corrected(before) - before)[0]),
+        i, j = (np.array([self._single(axis, given)]) for axis, given in enumerate((row, col)))
+        return parts_of(
+            self.taus[t], self.columns, self._columns(i, j)[t], self.stack.parts[t],
             float(self._cells(i, j)[0, t]),
-        )
+        )  # fmt: skip
 
-    # --- how good they are -----------------------------------------------------------------
-
-    def evaluate(
-        self,
-        R: Any,
-        *,
-        rows: str | None = None,
-        cols: str | None = None,
-        values: str | None = None,
-        weights: Any = None,
-        shape: Any = None,
-    ) -> tuple[Promise, ...]:
-        """Judge the quantiles by data that were not fitted, beside simpler predictions.
-
-        Parameters
-        ----------
-        R
-            Observations of the matrix, in any form that `fastemf.complete` takes and that is in
-            memory.
-        rows, cols, values, weights, shape
-            As in `Factorization.objective`.
-
-        Returns
-        -------
-        tuple of Promise
-            For each quantile the shares at or below and the pinball losses, as in ``promises``.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.6, random_state=0).R
-        >>> train, test = fastemf.datasets.split(R, 0.7, random_state=0)
-        >>> quantiles = fastemf.complete_quantiles(train, (0.5, 0.9), k=2)
-        >>> found = quantiles.evaluate(test)[1]
-        >>> found.pinball < found.constant
-        True
-        """
-        names = named_columns(self.axes, self.value_name, R, (rows, cols, values))
-        observed = read_observations(self.axes, R, names, weights, shape)
-        cells = in_memory(observed)
+    def _evaluated(self, cells: CellValues) -> Evaluation:
         predicted = self._cells(cells.rows, cells.cols)
-        columns = self._columns(cells.rows, cells.cols)
-        return tuple(
-            promised(
-                cells,
-                tau,
-                predicted[:, t].astype(np.float64),
-                Simple(
-                    np.full(cells.values.size, self.items.constant(t)),
-                    columns[t][COLUMN],
-                    columns[t][ROW_COLUMN],
-                ),
-            )
-            for t, tau in enumerate(self.taus)
-        )
+        training = self.fits[0][0].training
+        return evaluate_quantiles(cells, self.shape, predicted, self.items, training)
+
+    def _distances(self, axis: int, item: int) -> NDArray[np.float64]:
+        apart = [distances_from(mean.axes, axis, item) for mean in self._means[:-1]]
+        return np.asarray(np.hypot.reduce(apart) / np.sqrt(len(apart)))
 
     # --- new rows and columns --------------------------------------------------------------
-
-    def fold_in(
-        self,
-        R_new: Any,
-        *,
-        axis: int = 0,
-        rows: str | None = None,
-        cols: str | None = None,
-        values: str | None = None,
-        weights: Any = None,
-        shape: Any = None,
-        n_jobs: int = -1,
-    ) -> Quantiles:
-        """Find the quantiles of new rows (axis 0) or columns (axis 1), the other side held fixed.
-
-        Each new row is solved in every fit, and its own quantiles are found as those of the
-        others were. What the quantiles promise was not measured for such rows, and the
-        ``promises`` of the result say so.
-
-        Parameters
-        ----------
-        R_new, axis, rows, cols, values, weights, shape, n_jobs
-            As in `Factorization.fold_in`.
-
-        Returns
-        -------
-        Quantiles
-            Of the new rows (columns), which go by number from 0 or by their labels, and the same
-            other side.
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocsr()
-        >>> quantiles = fastemf.complete_quantiles(R[:50], (0.5, 0.9), k=2)
-        >>> new = quantiles.fold_in(R[50:])
-        >>> new.shape, new.promises[0].measured
-        ((10, 50), False)
-        """
-        names = (rows, cols, values)
-        observed = self._new_observations(R_new, axis, names, weights, shape, n_jobs)
-        return self._folded(observed, axis, count_threads(n_jobs))
-
-    def extend(
-        self,
-        R_new: Any,
-        *,
-        axis: int = 0,
-        rows: str | None = None,
-        cols: str | None = None,
-        values: str | None = None,
-        weights: Any = None,
-        shape: Any = None,
-        n_jobs: int = -1,
-    ) -> Quantiles:
-        """Add new rows (axis 0) or columns (axis 1), found as by `fold_in`, after the old ones.
-
-        Parameters
-        ----------
-        R_new, axis, rows, cols, values, weights, shape, n_jobs
-            As in `Factorization.extend`.
-
-        Returns
-        -------
-        Quantiles
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocsr()
-        >>> quantiles = fastemf.complete_quantiles(R[:50], (0.5, 0.9), k=2)
-        >>> quantiles.extend(R[50:]).shape
-        (60, 50)
-        """
-        names = (rows, cols, values)
-        observed = self._new_observations(R_new, axis, names, weights, shape, n_jobs)
-        check_new(self.axes[axis], axis, observed)
-        return self._joined(self._folded(observed, axis, count_threads(n_jobs)), axis)
-
-    def _new_observations(
-        self, R_new: Any, axis: int, names: ColumnNames, weights: Any, shape: Any, n_jobs: int
-    ) -> Observations:
-        check_axis(axis, ("new rows", "new columns"))
-        names = named_columns(self.axes, self.value_name, R_new, names)
-        return read_observations(self.axes, R_new, names, weights, shape, new=axis, n_jobs=n_jobs)
 
     def _folded(self, observed: Observations, axis: int, n_threads: int) -> Quantiles:
         unlabelled = replace(observed, row_labels=None, col_labels=None)
@@ -412,7 +228,7 @@ class Quantiles(Predictor):
                     found = [left_of_new(fit, axis, source, n_threads) for fit in fits[-1]]
                     left[last] = np.stack(found)
         items = self.items.folded(axis, in_memory(observed), left[False], left[True])
-        return self._new(axis, tuple(fits), items, _new_labels(self.labels[axis], axis, observed))
+        return self._new(axis, tuple(fits), items, new_labels(self.axes[axis], axis, observed))
 
     def _joined(self, new: Quantiles, axis: int) -> Quantiles:
         fits = tuple(
@@ -464,22 +280,32 @@ class Quantiles(Predictor):
         return [part.regression.coefficients != 0 for part in self.stack.parts]
 
     def _columns(
-        self,
-        i: NDArray[np.integer],
-        j: NDArray[np.integer],
-        used: list[NDArray[np.bool_]] | None = None,
+        self, i: NDArray[np.integer], j: NDArray[np.integer]
     ) -> list[NDArray[np.float64]]:  # fmt: skip
         """Compute the columns of each quantile for cells by position, in one dimension."""
         location, *fits, scores = (mean.at(i, j) for mean in self._means)
-        return self.items.columns(i, j, location, scores, fits, self.normal, used)
+        return self.items.columns(i, j, location, scores, fits, self.normal)
+
+    def _cell(self, i: int, j: int) -> Any:
+        fits = [np.array([mean.one(i, j)]) for mean in self._means]
+        return self._stacked(np.array([i]), np.array([j]), fits)[0].astype(self._dtype)
 
     def _cells(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
         shape, i, j = i.shape, i.ravel(), j.ravel()
         out = np.empty((i.size, len(self.taus)), self._dtype)
         for first in range(0, i.size, CELLS_PER_BLOCK):
             part = slice(first, first + CELLS_PER_BLOCK)
-            out[part] = self.stack.at(self._columns(i[part], j[part], self._used))
+            fits = [mean.at(i[part], j[part]) for mean in self._means]
+            out[part] = self._stacked(i[part], j[part], fits)
         return out.reshape(*shape, len(self.taus))
+
+    def _stacked(
+        self, i: NDArray[np.integer], j: NDArray[np.integer], fits: list[NDArray[np.float64]]
+    ) -> NDArray[np.float64]:
+        """Make the quantiles of cells of what the mean fits predict there."""
+        location, *others, scores = fits
+        columns = self.items.columns(i, j, location, scores, others, self.normal, self._used)
+        return self.stack.at(columns)
 
     def _rows(self, i: NDArray[np.int64]) -> NDArray[Any]:
         n, count = self.shape[1], len(self.taus)
@@ -498,19 +324,4 @@ class Quantiles(Predictor):
         return self.taus[t], lambda i, j: self._cells(i, j)[..., t]
 
     def _place(self, tau: Any, what: str) -> int:
-        wanted = check_share(tau, what)
-        distances = np.abs(np.array(self.taus) - wanted)
-        if distances.min() > SAME_LEVEL:
-            fitted = ", ".join(f"{one:g}" for one in self.taus)
-            raise ValueError(f"{what} must be one of the quantiles fitted, {fitted}, got {tau:g}")
-        return int(np.argmin(distances))
-
-
-def _new_labels(before: Labels | None, axis: int, observed: Observations) -> Labels | None:
-    """Return the labels of what was folded in: its own, or its numbers where it has none."""
-    if before is None:
-        return None
-    found = (observed.row_labels, observed.col_labels)[axis]
-    if found is None:
-        found = Labels(np.arange(observed.shape[axis]))
-    return found.renamed(before.name) if found.name is None else found
+        return check_fitted_level(tau, self.taus, what, "quantiles")

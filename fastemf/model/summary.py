@@ -43,10 +43,13 @@ class Summary:
     rms : float64 array
         Root mean square of the residuals, in the data's unit.
     loss : float64 array
-        Mean expectile loss: what the fit minimises, without its ridge.
-    w_eff : float64 array
+        Mean expectile loss: what the fit minimises, without its ridge; of a quantile, mean pinball
+        loss.
+    w_eff : float64 array or None
         The level at which the fit lies, Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|): near omega where it is
-        calibrated, below where it is too low. NaN where every residual is 0.
+        calibrated, below where it is too low. NaN where every residual is 0. None of a quantile.
+    coverage : float64 array or None
+        Of a quantile, the share of the values at or below it; else None.
     """
 
     axis: int
@@ -56,7 +59,8 @@ class Summary:
     mean: NDArray[np.float64]
     rms: NDArray[np.float64]
     loss: NDArray[np.float64]
-    w_eff: NDArray[np.float64]
+    w_eff: NDArray[np.float64] | None
+    coverage: NDArray[np.float64] | None = None
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name, as `pandas.DataFrame` and others take them.
@@ -72,7 +76,7 @@ class Summary:
         >>> table["mean"].tolist()
         [3.5, 7.0]
         """
-        names = ("observations", "weight", "mean", "rms", "loss", "w_eff")
+        names = ("observations", "weight", "mean", "rms", "loss", "w_eff", "coverage")
         arrays = {name: getattr(self, name) for name in names}
         found = {name: array for name, array in arrays.items() if array is not None}
         return {self._what: self.ids, **found}
@@ -103,12 +107,18 @@ def _text(value: Any) -> str:
 
 
 def summarise_axis(
-    items: Axis, predict: Predicts, omega: float, observed: Observations, axis: int
+    items: Axis,
+    predict: Predicts,
+    level: float,
+    observed: Observations,
+    axis: int,
+    *,
+    is_quantile: bool = False,
 ) -> Summary:
     """Summarise the entries of each row (axis 0) or column (axis 1), a part at a time."""
     side = (observed.by_row, observed.by_col)[axis]
     groups = side.mass.size
-    values, squares, losses, below, absolute = sums = np.zeros((5, groups))
+    values, squares, losses, below, absolute, covered = sums = np.zeros((6, groups))
     keys = side.keys
     for part in parts(keys.size):
         b = side.values[part].astype(np.float64)
@@ -119,7 +129,8 @@ def summarise_axis(
         first = int(keys[part.start])  # entries are in the order of their groups
         size = v * np.abs(r)
         square = size * np.abs(r)
-        terms = (v * b, square, square * sign_weights(r, omega), size * (r < 0), size)
+        loss = (size if is_quantile else square) * sign_weights(r, level)
+        terms = (v * b, square, loss, size * (r < 0), size, v * (r <= 0))
         for total, term in zip(sums, terms, strict=True):
             found = np.bincount(keys[part] - first, weights=term)
             total[first : first + found.size] += found
@@ -132,5 +143,6 @@ def summarise_axis(
             mean=values / side.mass,
             rms=np.sqrt(squares / side.mass),
             loss=losses / side.mass,
-            w_eff=below / absolute,
+            w_eff=None if is_quantile else below / absolute,
+            coverage=covered / side.mass if is_quantile else None,
         )

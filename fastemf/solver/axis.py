@@ -155,6 +155,25 @@ class Axis:
             return check_indices(given, what, self.size)
         return self.labels.positions(given, what=what)
 
+    def place(self, given: Any) -> int | None:
+        """Number one item, given as a plain integer or string; None where that takes more.
+
+        What is not known, or given in another way, is left to `positions`, which can say so.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fastemf import Axis, Labels
+        >>> regions = Axis(np.ones((2, 1)), labels=Labels(["eu", "us"]))
+        >>> regions.place("us"), regions.place("uk"), regions.place(["us"])
+        (1, None, None)
+        """
+        if self.labels is not None:
+            return self.labels.place(given)
+        if type(given) not in (int, np.int64):
+            return None
+        return int(given) if 0 <= given < self.size else None
+
     def known_positions(self, given: Any, what: str) -> NDArray[np.int64]:
         """Number the items given as `positions` does; unknown labels raise ValueError.
 

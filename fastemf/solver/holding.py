@@ -30,7 +30,7 @@ class Holding:
     """
 
     def __init__(self) -> None:
-        self._found: Tuned | Tuning | None = None
+        self.found: Tuned | Tuning | None = None  # what that tuning found
         self._first: CompletionEngine | None = None  # of the level that was tuned
 
     def tuned(
@@ -40,12 +40,12 @@ class Holding:
         tune: Callable[[], Tuned | Tuning],
     ) -> Tuned | Tuning:
         """Tune the first level; find the ridges of any other by those of the first."""
-        if self._found is None or self._first is None:
-            self._found, self._first = tune(), engine
-            return self._found
-        if isinstance(self._found, Tuning):
-            return self._found
-        found = carried(self._found, self._first, engine, settings)
+        if self.found is None or self._first is None:
+            self.found, self._first = tune(), engine
+            return self.found
+        if isinstance(self.found, Tuning):
+            return self.found
+        found = carried(self.found, self._first, engine, settings)
         return found._replace(tables=(), correction=found.plain_correction)
 
 

@@ -120,5 +120,5 @@ def places(statistic: NDArray[np.float64], knots: NDArray[np.float64]) -> NDArra
     if last == 0:
         return np.zeros(np.shape(statistic))
     first = np.clip(np.searchsorted(knots, statistic, side="right") - 1, 0, last - 1)
-    share = (statistic - knots[first]) / (knots[first + 1] - knots[first])
-    return np.asarray(first + np.clip(share, 0.0, 1.0))
+    low, high = knots[first], knots[first + 1]
+    return np.asarray(first + (np.clip(statistic, low, high) - low) / (high - low))

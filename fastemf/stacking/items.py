@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fastemf.solver.sampling import FOLDS
 from fastemf.stacking.item_quantiles import added_quantiles, own_quantiles
 from fastemf.stacking.normal_scores import NormalScores
+from fastemf.stacking.promise import Simple
 from fastemf.stacking.residual_scale import residual_scales, scales_given
 from fastemf.stacking.sampled import Sampled
 from fastemf.stacking.shrunk_quantile import Floats, Pool, quantile, shrunk_quantiles
@@ -139,9 +140,11 @@ class KnownItems:
         sides[axis], log_scales[axis] = side, logs
         return replace(self, sides=(sides[0], sides[1]), log_scales=(log_scales[0], log_scales[1]))
 
-    def constant(self, t: int) -> float:
-        """Return quantile number t of all values."""
-        return float(self.sides[1][OWN, t, -1])
+    def simple(self, t: int, i: NDArray[np.integer], j: NDArray[np.integer]) -> Simple:
+        """Predict quantile number t of the cells (i, j) in simpler ways; −1 for unknown ones."""
+        a, c = (side[:, t] for side in self.sides)
+        constant = np.full(i.size, c[OWN, -1])
+        return Simple(constant, c[OWN][j], a[VALUES][i] + c[VALUES][j])
 
     def columns(
         self,

@@ -38,9 +38,9 @@ class Regression(NamedTuple):
     def at(self, columns: Floats) -> Floats:
         """Compute the fitted quantile of columns, one row each."""
         total = np.full(columns.shape[1], self.intercept)
-        for coefficient, column in zip(self.coefficients.tolist(), columns, strict=True):
+        for place, coefficient in enumerate(self.coefficients.tolist()):
             if coefficient:
-                total += coefficient * column
+                total += coefficient * columns[place]
         return total
 
 

@@ -82,6 +82,11 @@ class Simple(NamedTuple):
     column: Floats
     row_column: Floats
 
+    @property
+    def larger(self) -> Floats:
+        """The larger of a column's quantile and of what row and column add up to."""
+        return np.asarray(np.maximum(self.column, self.row_column))
+
 
 def promised(
     cells: Sampled, tau: float, predicted: Floats, simple: Simple
@@ -114,7 +119,7 @@ def promised(
         constant=loss(simple.constant),
         column=loss(simple.column),
         row_column=loss(simple.row_column),
-        larger=loss(np.maximum(simple.column, simple.row_column)),
+        larger=loss(simple.larger),
     )
 
 

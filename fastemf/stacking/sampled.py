@@ -14,7 +14,7 @@ from fastemf.observations.source import Side, Source
 from fastemf.solver.blocks import ALL
 from fastemf.solver.sampling import FOLDS, Marks, hashes
 
-__all__ = ["Sampled", "in_memory", "sampled"]
+__all__ = ["Sampled", "in_memory", "placed", "sampled"]
 
 MOST = 1_000_000  # observations in the sample, about
 OTHER_HASH = 0x9E3779B9  # added to a cell's hash, so that the sample is independent of the folds
@@ -82,10 +82,27 @@ def sampled(source: Source, marks: Marks) -> Sampled:
 def in_memory(observed: Observations) -> Sampled:
     """Take all observations that are in memory, of which cells are told apart by their places."""
     side = observed.by_row
-    rows, cols = side.keys.astype(np.int64), side.indices.astype(np.int64)
-    weights = side.weights.astype(np.float64) if side.weights.size else None
-    cells = rows * observed.shape[1] + cols
-    return Sampled(observed.shape, rows, cols, side.values.astype(np.float64), weights, cells)
+    weights = side.weights if side.weights.size else None
+    return placed(observed.shape, side.keys, side.indices, side.values, weights)
+
+
+def placed(
+    shape: tuple[int, int],
+    rows: NDArray[Any],
+    cols: NDArray[Any],
+    values: NDArray[Any],
+    weights: NDArray[Any] | None,
+) -> Sampled:
+    """Take observations of a matrix of this shape, in any order.
+
+    Those of unknown rows, at −1, are taken for one row after the others, and likewise of columns.
+    """
+    m, n = shape
+    i, j = (np.where(at < 0, size, at).astype(np.int64) for at, size in ((rows, m), (cols, n)))
+    return Sampled(
+        shape, i, j, values.astype(np.float64),
+        None if weights is None else weights.astype(np.float64), i * (n + 1) + j,
+    )  # fmt: skip
 
 
 def _sampled(

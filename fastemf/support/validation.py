@@ -79,13 +79,15 @@ def check_quantiles(taus: Any) -> tuple[float, ...]:
     return tuple(shares)
 
 
-def check_fitted_level(level: Any, fitted: tuple[float, ...], name: str) -> int:
-    """Return the place of a level among those fitted."""
-    wanted = check_level(level, name)
-    distances = [abs(omega - wanted) for omega in fitted]
+def check_fitted_level(
+    level: Any, fitted: tuple[float, ...], name: str, what: str = "levels"
+) -> int:
+    """Return the place of a level, or of a quantile's share, among those fitted."""
+    wanted = check_level(level, name) if what == "levels" else check_share(level, name)
+    distances = [abs(one - wanted) for one in fitted]
     if min(distances) > SAME_LEVEL:
-        which = ", ".join(f"{omega:g}" for omega in fitted)
-        raise ValueError(f"{name} must be one of the levels fitted, {which}, got {level!r}")
+        which = ", ".join(f"{one:g}" for one in fitted)
+        raise ValueError(f"{name} must be one of the {what} fitted, {which}, got {level:g}")
     return distances.index(min(distances))
 
 

@@ -802,14 +802,23 @@ def test_quantiles_are_predicted_and_ranked_as_by_python(quantiles_model, quiet,
 @pytest.mark.compiled
 def test_quantiles_are_evaluated_as_by_python(quantiles_model, quiet, refused):
     table_files.write_table("held.csv", log_columns(seed=3))
-    expected = fastemf.load(quantiles_model).evaluate("held.csv", **NAMES)
-    facts = json.loads(quiet("evaluate", quantiles_model, "held.csv", "--json"))["quantiles"]
-    assert [line["pinball"] for line in facts] == [one.pinball for one in expected]
-    assert [line["coverage"] for line in facts] == [one.coverage for one in expected]
-    text = quiet("evaluate", quantiles_model, "held.csv")
-    assert f"p70       {expected[1].coverage:.4f} of {expected[1].cells} cells lie at" in text
-    message = refused("evaluate", quantiles_model, "held.csv", "--unknown", "nan")
-    assert message == "--unknown must be error for quantiles, got nan"
+    model = fastemf.load(quantiles_model)
+    expected = model.evaluate("held.csv", **NAMES)
+    assert quiet("evaluate", quantiles_model, "held.csv") == f"{expected}\n"
+    facts = json.loads(quiet("evaluate", quantiles_model, "held.csv", "--json"))
+    assert facts["observations"] == expected.observations
+    assert facts["scores"] == [score._asdict() for score in expected.scores]
+    assert facts["verdict"] == expected.verdict().splitlines()
+    assert [line["deciles"] for line in facts["quantiles"]] == [
+        list(one.deciles) for one in expected.promises
+    ]
+    more = log_columns(seed=3)
+    more["client"][0] = "mars"
+    table_files.write_table("more.csv", more)
+    assert "unknown labels: 1 in" in refused("evaluate", quantiles_model, "more.csv")
+    for unknown in ("nan", "model"):
+        found = quiet("evaluate", quantiles_model, "more.csv", "--unknown", unknown)
+        assert found == f"{model.evaluate('more.csv', unknown=unknown)}\n"
 
 
 def test_quantiles_beyond_the_data_say_what_is_possible(log, refused):

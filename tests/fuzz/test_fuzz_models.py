@@ -14,12 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from fuzz.mutations import count_of, mutants
-from scenes import observed
+from scenes import few_quantiles, observed
 
 import fastemf
 from fastemf.solver import checkpoint as checkpoints
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN_MODELS = ["model-v1", "model-v2", "model-v3", "model-v4", "quantiles-v4"]
+MODELS = [*GOLDEN_MODELS, "levels", "float32", "quantiles"]
 SHORT, LONG = 80, 5000  # mutants of each file in the quick suite, and of all files in a long run
 RNG = np.random.default_rng(5)
 R = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
@@ -43,7 +45,7 @@ def read_model(path):
 def predictions(fit):
     if isinstance(fit, fastemf.Factorization):
         return fit.to_dense()
-    return fit.predict_block(fit.fits[0].rows.ids())
+    return fit.predict_block(fit.axes[0].ids())
 
 
 def check_model(fit):
@@ -127,18 +129,19 @@ def good(tmp_path_factory):
     table = pd.DataFrame(
         R, index=[f"r{i}" for i in range(6)], columns=pd.date_range("2026-01-01", periods=5)
     )
-    for version in (1, 2, 3):
-        shutil.copy(GOLDEN / f"model-v{version}.npz", folder)
+    for name in GOLDEN_MODELS:
+        shutil.copy(GOLDEN / f"{name}.npz", folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fastemf.complete_levels(table, LEVELS, 1, intercepts=True, n_jobs=1).save(
             folder / "levels.npz"
         )
         fastemf.complete(R.astype(np.float32), 0.3, 2, n_jobs=1).save(folder / "float32.npz")
+        few_quantiles(table).save(folder / "quantiles.npz")
         for name, fit in STATES.items():
             fit(folder / f"{name}.npz", max_iter=6)
     found = {}
-    for name in ("model-v1", "model-v2", "model-v3", "levels", "float32"):
+    for name in MODELS:
         found[name] = (folder / f"{name}.npz").read_bytes(), read_model, fastemf.ModelFileError
     for name in STATES:
         content = (folder / f"{name}.npz").read_bytes()
@@ -196,7 +199,7 @@ def run(good, name, count, seed, tmp_path):
 
 
 TUNED = ["state-tuned", "state-search"]
-NAMES = ["model-v1", "model-v2", "model-v3", "levels", "float32", *STATES]
+NAMES = [*MODELS, *STATES]
 
 
 @pytest.mark.parametrize("name", NAMES)

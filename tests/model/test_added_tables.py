@@ -82,6 +82,12 @@ def test_a_table_interpolates_between_knots_and_is_constant_beyond():
     np.testing.assert_allclose(table.at(rows, cols), [0, 1, 1.5, 3, 5, 5])
 
 
+def test_knots_that_nearly_meet_divide_by_no_more_than_their_distance():
+    near = np.array([0.0, 1e-320])
+    table = Table((ROW_LEVEL, COL_LEVEL), (near, near), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    assert table.at(np.array([1e300, -1e300]), np.array([1e300, 1e300])).tolist() == [4.0, 2.0]
+
+
 def test_a_table_of_one_pair_of_knots_is_a_constant():
     table = Table(OVER, (np.array([1.0]), np.array([2.0])), np.array([[7.0]]))
     assert table.at(np.array([0.0, 1.0, 5.0]), np.array([9.0, 2.0, 0.0])).tolist() == [7, 7, 7]

@@ -71,7 +71,17 @@ def several_levels(data=LOG, *, intercepts=True, **options):
     return fastemf.Levels(tuple(map(decorated, levels.fits))) if intercepts else levels
 
 
-KINDS = {"one level": one_level, "several levels": several_levels}
+def quantiles(data=LOG, *, intercepts=True, **options):
+    """Quantiles of fewer cells than they are worth anything for."""
+    options = SHORT | options
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastemf.quantiles.FEWEST_BEYOND", 0)
+        return fastemf.complete_quantiles(data, TAUS, 2, intercepts=intercepts, **options)
+
+
+TAUS = (0.1, 0.5, 0.9)
+EXPECTILES = {"one level": one_level, "several levels": several_levels}
+KINDS = EXPECTILES | {"quantiles": quantiles}
 NO_NAMES = dict.fromkeys(NAMES)
 
 
@@ -100,13 +110,24 @@ def model(kind):
     return made(kind, True)
 
 
+@pytest.fixture(params=EXPECTILES)
+def expectiles(request):
+    """A model that is its fits, which can be told by hand."""
+    return made(request.param, True)
+
+
 def fits_of(model):
     return getattr(model, "fits", (model,))
 
 
+def levels_of(model):
+    """The levels of a model, or the shares of its quantiles."""
+    return getattr(model, "taus", None) or getattr(model, "omegas", None) or (model.omega,)
+
+
 def level_of(model):
     """What chooses a level of a model, and its place."""
-    return (0.9, -1) if hasattr(model, "omegas") else (None, ...)
+    return (0.9, -1) if len(levels_of(model)) > 1 else (None, ...)
 
 
 def same(one, other):
@@ -153,7 +174,8 @@ def by_hand(model, client, service):
 @pytest.mark.parametrize(
     ("client", "service"), [("mars", "srv2"), ("eu-4", "pluto"), ("mars", "pluto")]
 )
-def test_a_newcomer_gets_what_is_known_of_the_other_side(client, service, model):
+def test_a_newcomer_gets_what_is_known_of_the_other_side(client, service, expectiles):
+    model = expectiles
     found = model.predict(client, service, unknown="model")
     np.testing.assert_allclose(found, by_hand(model, client, service), rtol=1e-12)
     assert np.isnan(model.predict(client, service, unknown="nan")).all()
@@ -161,6 +183,7 @@ def test_a_newcomer_gets_what_is_known_of_the_other_side(client, service, model)
         model.predict(client, service)
 
 
+@pytest.mark.parametrize("kind", EXPECTILES)
 def test_without_intercepts_nothing_is_known_of_newcomers(kind):
     model = made(kind, False)
     assert np.isnan(model.predict(["mars", "eu-1"], ["srv1", "pluto"], unknown="model")).all()
@@ -179,7 +202,8 @@ def test_newcomers_change_no_other_prediction(model):
     assert (bounded == 1e6).all()
 
 
-def test_a_newcomer_is_an_item_without_observations(model):
+def test_a_newcomer_is_an_item_without_observations(expectiles):
+    model = expectiles
     nobody = pa.table({"client": ["mars"], "service": ["srv0"], "ms": [1.0]})
     grown = model.extend(nobody, **NAMES)
     fits = []
@@ -266,14 +290,26 @@ def test_a_model_of_several_levels_asks_which(kind):
     }
     for question in ask.values():
         question(0.9)
-        with refuses(ValueError, "level must be one of the levels fitted", "0.9, got 0.3"):
+        what = "quantiles" if kind == "quantiles" else "levels"
+        with refuses(ValueError, f"level must be one of the {what} fitted", "0.9, got 0.3"):
             question(0.3)
-        if hasattr(model, "omegas"):
-            with refuses(ValueError, "level must be given, one of", "0.1, 0.5, 0.9, got None"):
+        if len(levels_of(model)) > 1:
+            with refuses(ValueError, "level must be", f"{what} fitted, 0.1, 0.5, 0.9, got None"):
                 question(None)
 
 
 # --- similarity and summary -----------------------------------------------------------------
+
+
+def ingredients(model):
+    """What distances are of: predictions of each level, without tables, as dense matrices."""
+    if hasattr(model, "taus"):  # means over the folds, of all levels but the scores'
+        return [np.mean([fit.to_dense() for fit in level], axis=0) for level in model.fits[:-1]]
+    plain = []
+    for fit in fits_of(model):
+        rows, cols = (replace(one, levels=None) for one in fit.axes)
+        plain.append(replace(fit, rows=rows, cols=cols).to_dense())
+    return plain
 
 
 @pytest.mark.parametrize("intercepts", [True, False])
@@ -281,9 +317,7 @@ def test_distances_are_those_of_the_predictions_without_the_table(kind, intercep
     model = made(kind, intercepts, labelled=False)
     for axis, ask in enumerate((model.similar_rows, model.similar_cols)):
         squares = []
-        for fit in fits_of(model):
-            rows, cols = (replace(one, levels=None) for one in fit.axes)
-            dense = replace(fit, rows=rows, cols=cols).to_dense()
+        for dense in ingredients(model):
             dense = dense if axis == 0 else dense.T
             squares.append(np.mean((dense - dense[1]) ** 2, axis=1))
         expected = np.sqrt(np.mean(squares, axis=0))
@@ -309,8 +343,16 @@ def test_a_summary_is_of_what_is_predicted(model):
         for at, label in enumerate(found.ids):
             own = r[np.array(KNOWN[axis]) == label]
             assert found.observations[at] == own.size
-            assert found.loss[at] == pytest.approx(np.mean(np.where(own >= 0, 0.9, 0.1) * own**2))
-            assert found.w_eff[at] == pytest.approx(-own[own < 0].sum() / np.abs(own).sum())
+            w = np.where(own >= 0, 0.9, 0.1)
+            if hasattr(model, "taus"):
+                assert found.w_eff is None
+                assert found.loss[at] == pytest.approx(np.mean(w * np.abs(own)))
+                assert found.coverage[at] == pytest.approx(np.mean(own <= 0))
+            else:
+                assert found.coverage is None
+                assert found.loss[at] == pytest.approx(np.mean(w * own**2))
+                assert found.w_eff[at] == pytest.approx(-own[own < 0].sum() / np.abs(own).sum())
+    assert ("coverage" in found.columns()) == hasattr(model, "taus")
 
 
 # --- new rows and columns -------------------------------------------------------------------
@@ -328,12 +370,16 @@ def test_an_extended_model_is_the_old_one_with_the_new_items(axis, model):
         asked = (label, SERVICES) if axis == 0 else (CLIENTS, label)
         np.testing.assert_array_equal(grown.predict(*asked), folded.predict(*asked))
     assert set(kept) < set(grown.axes[axis].ids().tolist())
+    if hasattr(model, "taus"):
+        assert not any(promise.measured for promise in (*folded.promises, *grown.promises))
+        return
     for old, fit in zip(fits_of(model), fits_of(grown), strict=True):
         assert fit.history == old.history
         assert fit.axes[axis].noise.variances.size == grown.shape[axis]
         assert fit.tables is old.tables
 
 
+@pytest.mark.parametrize("kind", EXPECTILES)
 def test_folding_the_fitted_rows_in_gives_them_back(kind):
     with warnings.catch_warnings(action="ignore"):
         model = KINDS[kind](intercepts=False, max_iter=60, tol=1e-12)
@@ -424,18 +470,42 @@ def test_figures_are_those_of_the_predictions(weighted, model):
     assert found.observations == b.size
     assert found.left_out == 0
     predicted = model.predict(*cells).reshape(b.size, -1)
-    for place, fit in enumerate(fits_of(model)):
-        i, j = fit.rows.positions(cells[0], "rows"), fit.cols.positions(cells[1], "cols")
-        ways = {"fit": predicted[:, place]}
-        ways |= {name: fit.training.predict(name, i, j) for name in fit.training.NAMES}
-        assert list(ways) == [one.name for one in found.scores if one.omega == fit.omega]
+    i, j = model.axes[0].positions(cells[0], "rows"), model.axes[1].positions(cells[1], "cols")
+    for place, level in enumerate(levels_of(model)):
+        ways = {"fit": predicted[:, place], **simple_ways(model, place, i, j)}
+        assert list(ways) == [one.name for one in found.scores if one[0] == level]
         for name, values in ways.items():
-            score = found.score(name, fit.omega)
-            loss, *others = judged_by_hand(b, values, fit.omega, v)
-            assert score.loss == pytest.approx(loss, rel=1e-12)
-            assert score[4:] == pytest.approx(others, rel=1e-12)
-            constant = found.score("constant", fit.omega).loss
+            score = found.score(name, level)
+            loss, w_eff, *others = judged_by_hand(b, values, level, v)
+            if hasattr(model, "taus"):
+                coverage, loss, relative = others
+                assert score[2:] == pytest.approx(
+                    [loss, score.skill, coverage, relative], rel=1e-12, nan_ok=True
+                )
+            else:
+                assert score.loss == pytest.approx(loss, rel=1e-12)
+                assert score[4:] == pytest.approx([w_eff, *others], rel=1e-12)
+            constant = loss_of(found.score("constant", level))
             assert score.skill == pytest.approx(1 - loss / constant, rel=1e-9, abs=1e-12)
+
+
+def simple_ways(model, place, i, j):
+    """Simpler predictions of the data fitted, by name."""
+    if not hasattr(model, "taus"):
+        training = fits_of(model)[place].training
+        return {name: training.predict(name, i, j) for name in training.NAMES}
+    rows, cols = (side[:, place] for side in model.items.sides)
+    column, both = cols[0][j], rows[1][i] + cols[1][j]
+    medians = [np.median(LOG.column("ms").to_numpy()[np.array(KNOWN[1]) == name])
+               for name in model.col_labels.values]  # fmt: skip
+    return {
+        "constant": np.full(i.size, cols[0][-1]), "column": column, "row + column": both,
+        "larger of both": np.maximum(column, both), "column median": np.array(medians)[j],
+    }  # fmt: skip
+
+
+def loss_of(score):
+    return score.pinball if hasattr(score, "tau") else score.loss
 
 
 def test_observations_are_judged_alike_in_every_form(model, tmp_path):
@@ -462,8 +532,10 @@ def test_newcomers_are_judged_left_out_or_refused(model):
     cells = more.column("client").to_pylist(), more.column("service").to_pylist()
     _, place = level_of(model)
     predicted = model.predict(*cells, unknown="model")[:, place].ravel()
-    loss = judged_by_hand(b, predicted, 0.9, np.ones(b.size, int))[0]
-    assert whole.score("fit", 0.9).loss == pytest.approx(loss, rel=1e-12)
+    loss, _, _, pinball, _ = judged_by_hand(b, predicted, 0.9, np.ones(b.size, int))
+    loss = pinball if hasattr(model, "taus") else loss
+    assert loss_of(whole.score("fit", 0.9)) == pytest.approx(loss, rel=1e-12)
+    assert whole.score("constant", 0.9).coverage > 0  # which knows newcomers too
     with refuses(ValueError, "R must hold an observation of labels that the fit has"):
         model.evaluate(log_of(["x"], ["y"], share=2), unknown="nan")
 
@@ -475,7 +547,8 @@ def test_levels_of_the_data_are_kept_by_the_file(model, tmp_path):
     )
 
 
-def test_a_model_that_kept_nothing_says_so(model):
+def test_a_model_that_kept_nothing_says_so(expectiles):
+    model = expectiles
     old = [replace(fit, training=None) for fit in fits_of(model)]
     bare = old[0] if len(old) == 1 else fastemf.Levels(tuple(old))
     found = bare.evaluate(HELD_OUT)
@@ -485,24 +558,43 @@ def test_a_model_that_kept_nothing_says_so(model):
     assert bare.extend(MORE).evaluate(HELD_OUT).scores[0].loss == found.scores[0].loss
 
 
+def test_quantiles_of_an_older_version_are_compared_without_medians():
+    model = made("quantiles", True)
+    first, *others = model.fits[0]
+    old = replace(model, fits=((replace(first, training=None), *others), *model.fits[1:]))
+    found, whole = old.evaluate(HELD_OUT), model.evaluate(HELD_OUT)
+    assert found.scores == tuple(one for one in whole.scores if one.name != "column median")
+    assert found.promises == whole.promises
+
+
+HEADS = {
+    "omega": ["omega", "loss", "skill", "w_eff", "coverage", "pinball", "rel.", "error"],
+    "tau": ["tau", "pinball", "skill", "coverage", "rel.", "error"],
+}
+
+
 def test_a_verdict_in_words(model):
     found = model.evaluate(HELD_OUT)
     lines = str(found).splitlines()
     assert lines[0] == f"{HELD_OUT.num_rows} observations:"
-    assert lines[1].split() == [
-        "omega", "loss", "skill", "w_eff", "coverage", "pinball", "rel.", "error",
-    ]  # fmt: skip
-    assert len(lines) == 2 + len(found.scores) + len(fits_of(model))
-    assert lines[-1].endswith(found.verdict().splitlines()[-1])
-    for fit in fits_of(model):
-        scores = [one for one in found.scores if one.omega == fit.omega]
-        best = min(scores[1:], key=lambda one: one.loss)
-        [line] = [x for x in found.verdict().splitlines() if f"({best.name})" in x and (
-            len(fits_of(model)) == 1 or x.startswith(f"omega={fit.omega:g}:"))]  # fmt: skip
-        assert f"{scores[0].loss / best.loss:.2f} of the best simple" in line
-        assert line.endswith("adds nothing to that") == (scores[0].loss > 0.995 * best.loss)
-    assert found.columns()["loss"] == [one.loss for one in found.scores]
-    with refuses(ValueError, "name and omega must be those of a score", "'none'"):
+    assert lines[1].split() == HEADS["tau" if hasattr(model, "taus") else "omega"]
+    levels, verdict = levels_of(model), found.verdict().splitlines()
+    assert len(lines) == 2 + len(found.scores) + len(levels)
+    assert lines[-len(levels) :] == verdict
+    for level, line in zip(levels, verdict, strict=True):
+        scores = [one for one in found.scores if one[0] == level]
+        best = min(scores[1:], key=loss_of)
+        if hasattr(model, "taus"):
+            assert line.startswith(f"p{100 * level:g}: {scores[0].coverage:.4f} at or below")
+        elif len(levels) > 1:
+            assert line.startswith(f"omega={level:g}:")
+        assert f"({best.name})" in line
+        assert f"{loss_of(scores[0]) / loss_of(best):.2f} of the best simple" in line
+        assert line.endswith("adds nothing to that") == (
+            loss_of(scores[0]) > 0.995 * loss_of(best)
+        )  # fmt: skip
+    assert found.columns()["skill"] == [one.skill for one in found.scores]
+    with refuses(ValueError, "name and level must be those of a score", "'none'"):
         found.score("none")
 
 
@@ -511,7 +603,14 @@ def test_zeros_have_no_relative_error_and_a_constant_no_skill(kind):
     with pytest.warns(UserWarning, match="are zero"):
         found = model.evaluate(np.zeros(model.shape))
     assert np.isnan([one.relative_error for one in found.scores]).all()
-    alike = np.full(model.shape, fits_of(model)[0].training.constant)
+    alike = np.full(model.shape, constant_of(model))
     found = model.evaluate(alike)
     assert np.isnan(found.score("fit").skill)
     assert "a constant predicts all observations" in found.verdict()
+
+
+def constant_of(model):
+    """The constant that the lowest level is compared with."""
+    return model.items.sides[1][0, 0, -1] if hasattr(model, "taus") else (
+        fits_of(model)[0].training.constant
+    )  # fmt: skip
