@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.store.files import checksum, header, open_regular
-from fastemf.store.manifest import Manifest, StoreError, array_name, reading
-from fastemf.store.reading import StoredSide, open_store
+from fastemf.store.manifest import StoreError, array_name, reading
+from fastemf.store.reading import StoredSide, hold_state, open_state
 
 __all__ = ["verify"]
 
@@ -38,7 +38,8 @@ def verify(path: str | os.PathLike[str]) -> None:
     >>> fastemf.store.verify(path)
     """
     folder = Path(os.path.abspath(path))
-    for name, stored in Manifest.read(folder).files.items():
+    manifest, hold = hold_state(folder)
+    for name, stored in manifest.files.items():
         with reading(folder / name):
             if checksum(folder / name) != stored.crc32:
                 raise StoreError(f"{folder / name} is damaged: its checksum is not the manifest's")
@@ -46,7 +47,7 @@ def verify(path: str | os.PathLike[str]) -> None:
             with open_regular(folder / name) as file:
                 if file.read(len(expected)) != expected:
                     raise StoreError(f"{folder / name} is damaged: its header is not a vector's")
-    store = open_store(folder, budget=BUDGET)
+    store = open_state(folder, manifest, hold, BUDGET)
     if _digest(store.by_row) != _digest(store.by_col):
         raise StoreError(
             f"{folder / array_name(1, 'indices')} is damaged, or another file of entries: the "
