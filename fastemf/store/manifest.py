@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from fastemf.inputs.entries import index_dtype
-from fastemf.store.files import header, open_regular
+from fastemf.store.files import ArrayFile, header, open_regular
 
 __all__ = [
     "FILE_NAMES", "LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "Segment", "StoreError",
-    "StoredArray", "array_name", "reading",
+    "StoredArray", "array_name", "reading", "segment_folder",
 ]  # fmt: skip
 
 VERSION = 3
@@ -46,6 +46,11 @@ def array_name(axis: int, part: str) -> str:
     return f"{SIDES[axis]}.{part}.npy"
 
 
+def segment_folder(number: int) -> str:
+    """Return the name of the folder of a segment that was appended."""
+    return f"segment-{number}"
+
+
 FILE_NAMES = frozenset({MANIFEST, *(array_name(axis, part) for axis in (0, 1) for part in PARTS)})
 
 
@@ -67,6 +72,11 @@ class StoredArray:
     dtype: str
     length: int
     crc32: int
+
+    @classmethod
+    def of(cls, file: ArrayFile) -> StoredArray:
+        """Return what is to be said of a file that was written."""
+        return cls(file.dtype.str, file.length, file.crc32)
 
     @property
     def data(self) -> int:
@@ -90,7 +100,7 @@ class Segment:
     @property
     def folder(self) -> str:
         """Name of its folder within the store's, empty for the store's own."""
-        return f"segment-{self.number}" if self.number else ""
+        return segment_folder(self.number) if self.number else ""
 
     def file(self, name: str) -> str:
         """Return the name within the store of a file in its folder."""
