@@ -18,8 +18,8 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "store",
         help="put observations on disk, for fits of more than memory holds",
-        description="Build a store, a folder that `fastemf fit` reads block by block; add to one; say "
-        "what one holds; check it.",
+        description="Build a store, a folder that `fastemf fit` reads block by block; append to "
+        "it; say what it holds; check it.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     build = actions.add_parser("build", help="from Parquet or CSV files, in bounded memory")
