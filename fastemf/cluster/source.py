@@ -140,6 +140,7 @@ class ClusterSource(Source):
     def __exit__(self, *error: object) -> None:
         for side in self._sides:
             side.release()
+        self._origin = None
 
 
 class _Piece(NamedTuple):

@@ -46,7 +46,7 @@ def is_at(file: io.FileIO, path: Path) -> bool:
 
 @contextmanager
 def appending(folder: Path) -> Iterator[None]:
-    """Be the only one who appends to a store; another one at the same time is an error."""
+    """Hold a store as the only one who appends to it; another one at the same time is an error."""
     path = folder / APPENDING
     file = _claim(path)
     try:

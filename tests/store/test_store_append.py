@@ -156,6 +156,35 @@ def test_tuned_fits_are_those_of_a_store_built_at_once(grown):
     assert_equal_fits(fit(store.open(grown[0], budget=1 << 14)), fit(grown[1]))
 
 
+@pytest.mark.parametrize("options", [{"reg": "noise"}, {"reg": 0.1, "intercepts": True}])
+def test_a_fit_goes_on_from_that_of_the_smaller_store(path, options):
+    old = fit(path, **options)
+    assert old.shape == (9, 7)
+    store.append(path, part(1, m=12, n=9))
+    both = joined(part(0), part(1, m=12, n=9))
+    refit = fit(path, init=old, max_iter=1, tol=0, **options)
+    assert_equal_fits(refit, fit(both, init=old, max_iter=1, tol=0, **options))
+    assert refit.shape == (12, 9)
+    assert not np.array_equal(refit.X, fit(path, max_iter=1, tol=0, **options).X)
+
+
+def test_a_fit_goes_on_by_labels(tmp_path):
+    pytest.importorskip("pyarrow")
+    days = []
+    for seed, shift in ((0, 0), (1, 4)):
+        rows, cols, values = part(seed, 80)
+        days.append(table([f"c{row + shift}" for row in rows], [f"s{col}" for col in cols], values))
+    options = {"reg": "noise", "intercepts": True, "max_iter": 2, "tol": 0}
+    old = fit(store.build(days[0], tmp_path / "store", **NAMES), **options)
+    grown = store.append(tmp_path / "store", days[1], **NAMES)
+    refit = fit(grown, init=old, **options)
+    import pyarrow as pa
+
+    assert_equal_fits(refit, fit(pa.concat_tables(days), init=old, **NAMES, **options))
+    assert refit.row_labels.values[: old.shape[0]].tolist() == old.row_labels.values.tolist()
+    assert refit.shape[0] > old.shape[0]
+
+
 def test_blocks_are_within_the_budget(path):
     store.append(path, part(1, 200))
     side = store.open(path, budget=1200).by_row
