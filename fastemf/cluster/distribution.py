@@ -13,10 +13,11 @@ from fastemf.cluster.partitions import from_parts
 from fastemf.cluster.source import ClusterSide, ClusterSource, even_cuts
 from fastemf.cluster.workers import Cluster, connect
 from fastemf.inputs.tables import check_names
-from fastemf.store import Store, read_block
+from fastemf.store import Store
 from fastemf.store import open as open_store
 from fastemf.store.chunks import TableColumns
 from fastemf.store.manifest import Manifest
+from fastemf.store.reading import read_state
 
 __all__ = ["distribute"]
 
@@ -99,17 +100,17 @@ def _from_frame(frame: Any, columns: TableColumns, shape: Any, cluster: Cluster)
 
 def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
     """Let each worker read its blocks; another reads those that are lost."""
-    path = str(store.path)
-    cluster.check(_sees, path, store.by_row.manifest)
+    path, manifest = str(store.path), store.by_row.manifest
+    cluster.check(_sees, path, manifest)
     sides = []
     for axis, side in enumerate((store.by_row, store.by_col)):
         cuts = even_cuts(np.diff(side.indptr), cluster)
         blocks = [
-            cluster.client.submit(read_block, path, axis, first, last, pure=False)
+            cluster.client.submit(read_state, path, manifest, axis, first, last, pure=False)
             for first, last in pairwise(cuts.tolist())
         ]
         sides.append(ClusterSide(cluster, blocks, cuts, side.indptr, side.mass, side.dtype))
-    return ClusterSource(store.shape, sides[0], sides[1], store.row_labels, store.col_labels)
+    return ClusterSource(store.shape, sides[0], sides[1], store.row_labels, store.col_labels, store)
 
 
 def _sees(path: str, manifest: Manifest) -> str:
@@ -119,4 +120,6 @@ def _sees(path: str, manifest: Manifest) -> str:
         found = Manifest.read(Path(path))
     except (OSError, ValueError) as error:
         return f"{rule}: {error}"
-    return "" if found == manifest else f"{rule}: {path} is another store there"
+    # Observations may have been appended since it was opened.
+    is_same = manifest.files.items() <= found.files.items()
+    return "" if is_same else f"{rule}: {path} is another store there"

@@ -125,8 +125,10 @@ class ClusterSource(Source):
         by_col: ClusterSide,
         row_labels: Labels | None = None,
         col_labels: Labels | None = None,
+        origin: Any = None,
     ) -> None:
         self.shape = shape
+        self._origin = origin  # what lost blocks are read from again
         self._sides = (by_row, by_col)
         self.by_row, self.by_col = self._sides
         self.row_labels = row_labels
@@ -138,6 +140,7 @@ class ClusterSource(Source):
     def __exit__(self, *error: object) -> None:
         for side in self._sides:
             side.release()
+        self._origin = None
 
 
 class _Piece(NamedTuple):

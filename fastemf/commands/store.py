@@ -18,31 +18,29 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "store",
         help="put observations on disk, for fits of more than memory holds",
-        description="Build a store, a folder that `fastemf fit` reads block by block; say what one "
-        "holds; check it.",
+        description="Build a store, a folder that `fastemf fit` reads block by block; append to "
+        "it; say what it holds; check it.",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
     build = actions.add_parser("build", help="from Parquet or CSV files, in bounded memory")
     build.add_argument("files", nargs="+", help="Parquet or CSV files, or one folder of them")
     build.add_argument("-o", "--out", required=True, metavar="FOLDER", help="store to make")
-    build.add_argument(
-        "--rows", required=True, metavar="NAME", type=utf8, help="column with the rows"
-    )
-    build.add_argument(
-        "--cols", required=True, metavar="NAME", type=utf8, help="column with the columns"
-    )
-    build.add_argument(
-        "--values", required=True, metavar="NAME", type=utf8, help="column with the values"
-    )
-    build.add_argument("--weights", metavar="NAME", type=utf8, help="column with positive weights")
+    _add_columns(build)
     build.add_argument(
         "--shape", type=int, nargs=2, metavar=("ROWS", "COLS"),
         help="rows and columns are positions from 0, and this many; else they are labels",
     )  # fmt: skip
-    build.add_argument(
-        "--budget", type=int, default=256, metavar="MIB", help="memory to sort in (default 256)"
+    append = actions.add_parser(
+        "append", help="add observations of Parquet or CSV files to a store, all or none"
     )
-    add_json(build)
+    append.add_argument("store", help="folder of the store")
+    append.add_argument("files", nargs="+", help="Parquet or CSV files, or one folder of them")
+    _add_columns(append)
+    for action in (build, append):
+        action.add_argument(
+            "--budget", type=int, default=256, metavar="MIB", help="memory to sort in (default 256)"
+        )
+        add_json(action)
     info = actions.add_parser("info", help="say what a store holds")
     verify = actions.add_parser("verify", help="read all of a store and compare its checksums")
     for action in (info, verify):
@@ -51,16 +49,29 @@ def add(commands: Any) -> None:
     parser.set_defaults(run=run)
 
 
+def _add_columns(parser: argparse.ArgumentParser) -> None:
+    """Add the names of the columns of the files."""
+    for name, what in (("rows", "the rows"), ("cols", "the columns"), ("values", "the values")):
+        parser.add_argument(
+            f"--{name}", required=True, metavar="NAME", type=utf8, help=f"column with {what}"
+        )
+    parser.add_argument("--weights", metavar="NAME", type=utf8, help="column with positive weights")
+
+
 def run(args: argparse.Namespace) -> None:
-    """Build, describe or check."""
+    """Build, append, describe or check."""
     from fastemf import store
 
+    if args.action in ("build", "append"):
+        files = args.files[0] if len(args.files) == 1 else args.files
+        how = {
+            "rows": args.rows, "cols": args.cols, "values": args.values, "weights": args.weights,
+            "budget": args.budget * MIB,
+        }  # fmt: skip
     if args.action == "build":
-        found = store.build(
-            args.files[0] if len(args.files) == 1 else args.files, args.out,
-            rows=args.rows, cols=args.cols, values=args.values, weights=args.weights,
-            shape=args.shape, budget=args.budget * MIB,
-        )  # fmt: skip
+        found = store.build(files, args.out, shape=args.shape, **how)
+    elif args.action == "append":
+        found = store.append(args.store, files, **how)
     else:
         if args.action == "verify":
             store.verify(args.store)

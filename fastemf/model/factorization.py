@@ -320,7 +320,7 @@ class Factorization(Model):
         observed = read_observations(self.axes, R, names, weights, shape, censored)
         if has_limits(observed):
             known = known_imputation(self.imputation)
-            observed = with_limits_replaced(observed, self._bilinear, self.mu, known)
+            observed = with_limits_replaced(observed, self._without_tables, self.mu, known)
         engine = self._weighed(observed, n_threads=1)
         penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
         r = residuals(self._without_tables, self.mu, observed)
@@ -426,7 +426,7 @@ class Factorization(Model):
             for _ in range(LIMIT_ROUNDS):
                 found = self._with_axis(self._solved_axis(observed, axis, n_threads), axis)
                 known = known_imputation(found.imputation)
-                observed = with_limits_replaced(given, found._bilinear, self.mu, known)
+                observed = with_limits_replaced(given, found._without_tables, self.mu, known)
         return observed
 
     def _joined(self, new: Factorization, axis: int) -> Factorization:

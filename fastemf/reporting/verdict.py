@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fastemf.model.evaluation import NOTHING_ADDED, Evaluation
+from fastemf.model.evaluation import NOTHING_ADDED, Score
 from fastemf.model.quantiles import Quantiles
 from fastemf.reporting.drawing import WIDTH, Scale, draw_line, draw_rect, draw_text, drawn
 from fastemf.reporting.judgement import Judgement
@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
 def verdict_of(judged: Judgement) -> Verdict:
     """Judge a model as its `evaluate` does."""
     if isinstance(judged.model, Quantiles):
-        promises = judged.model.evaluate(judged.observations)
+        promises = judged.model.evaluate(judged.observations).promises
         lines = [_in_words(promise) for promise in promises]
         drawings = [list(_losses(promise).items()) for promise in promises]
         table, note = _table_of_quantiles(promises), ""
@@ -51,11 +51,12 @@ def verdict_of(judged: Judgement) -> Verdict:
     else:
         found = judged.model.evaluate(judged.observations)
         lines = found.verdict().splitlines()
+        scores = [score for score in found.scores if isinstance(score, Score)]
         drawings = [
-            [(score.name, score.loss) for score in found.scores if score.omega == omega]
+            [(score.name, score.loss) for score in scores if score.omega == omega]
             for omega in judged.levels
         ]
-        table, note = _table_of_scores(found), SCORES
+        table, note = _table_of_scores(scores), SCORES
         loss = f"expectile loss, in squared {judged.unit}"
     cards = [
         as_figure(f"Loss at {name}", _bars(bars, f"losses at {name}"))
@@ -115,12 +116,12 @@ def _table_of_quantiles(promises: Sequence[Promise]) -> str:
     return as_table(heads, lines)
 
 
-def _table_of_scores(found: Evaluation) -> str:
+def _table_of_scores(scores: Sequence[Score]) -> str:
     names = ("loss", "skill", "effective level", "coverage", "pinball loss", "relative error")
-    several = len({score.omega for score in found.scores}) > 1
+    several = len({score.omega for score in scores}) > 1
     lines: list[list[Any]] = []
     marked = set()
-    for score in found.scores:
+    for score in scores:
         at = f" at {score.omega:g}" if several else ""
         if score.name == "fit":
             marked.add(len(lines))

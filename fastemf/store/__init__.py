@@ -7,14 +7,17 @@
 <Store 60 x 40, 1200 observations, float64>
 >>> fastemf.complete(path, omega=0.1, k=2).shape
 (60, 40)
+>>> fastemf.store.append(path, ([60, 60], [0, 3], [0.2, 1.4]))
+<Store 61 x 40, 1202 observations, float64>
 """
 
 from __future__ import annotations
 
+from fastemf.store.appending import append
 from fastemf.store.building import build
 from fastemf.store.manifest import StoreError
 from fastemf.store.reading import Store, read_block
 from fastemf.store.reading import open_store as open
 from fastemf.store.verification import verify
 
-__all__ = ["Store", "StoreError", "build", "open", "read_block", "verify"]
+__all__ = ["Store", "StoreError", "append", "build", "open", "read_block", "verify"]

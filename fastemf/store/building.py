@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import numpy as np
 from fastemf.inputs.label_arrays import to_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.store.chunks import TableColumns, read_chunks
-from fastemf.store.manifest import LABEL_PARTS, MANIFEST, SIDES, Manifest, StoredArray
+from fastemf.store.manifest import LABEL_PARTS, MANIFEST, Manifest, StoredArray, array_name
 from fastemf.store.reading import BUDGET, Store, open_store
 from fastemf.store.sides import write_sides
 from fastemf.store.spill import Spill
 from fastemf.store.workplace import Workplace, workplace
 from fastemf.support.validation import check_integer, check_shape
 
-__all__ = ["build"]
+__all__ = ["build", "write_entries", "write_labels"]
 
 PIECE_BYTES = 128  # at most, that an entry takes while a piece of the source is at hand
 
@@ -81,33 +82,38 @@ def build(
     target = Path(os.path.abspath(path))
     budget = check_integer(budget, "budget", minimum=1)
     shape = None if shape is None else check_shape(shape, "shape")
-    piece = max(1, min(1 << 20, budget // PIECE_BYTES))
     names = TableColumns(rows, cols, values, weights, positions=shape is not None)
     with workplace(target) as place:
-        chunks = read_chunks(source, names, piece)
-        spill = Spill(place, shape)
-        index = spill.index_dtype.itemsize
-        if chunks.size is not None and chunks.value_dtype is not None:
-            value, weighted = chunks.value_dtype.itemsize, weights is not None
-            place.check_space(_bytes(chunks.size, index, value, weighted, spilled=False))
-        for chunk in chunks:
-            for part in chunk.pieces(piece):
-                spill.append(part)
-        shape, labels = spill.finish()
-        if chunks.size is None:
-            value = spill.dtype.itemsize
-            place.check_space(_bytes(spill.size, index, value, spill.weighted, spilled=True))
-        files = write_sides(place, spill, shape, piece, budget)
-        spill.remove()
-        about, written = _write_labels(place, labels)
-        manifest = Manifest(
-            shape, spill.size, spill.dtype.name, spill.weighted, about, files | written
-        )
+        manifest = write_entries(place, source, names, Spill(place, shape), budget)
         text = np.frombuffer(manifest.text().encode(), np.uint8)
         file = place.create(MANIFEST, text.dtype)
         file.append(text)
         file.finish()
     return open_store(target)
+
+
+def write_entries(
+    place: Workplace, source: Any, names: TableColumns, spill: Spill, budget: int
+) -> Manifest:
+    """Write the entries of a source by row and by column; return what is to be said of them."""
+    piece = max(1, min(1 << 20, budget // PIECE_BYTES))
+    chunks = read_chunks(source, names, piece)
+    index = spill.index_dtype.itemsize
+    if chunks.size is not None and chunks.value_dtype is not None:
+        value, weighted = chunks.value_dtype.itemsize, names.weights is not None
+        place.check_space(_bytes(chunks.size, index, value, weighted, spilled=False))
+    for chunk in chunks:
+        for part in chunk.pieces(piece):
+            spill.append(part)
+    shape, labels = spill.finish()
+    if chunks.size is None:
+        value = spill.dtype.itemsize
+        place.check_space(_bytes(spill.size, index, value, spill.weighted, spilled=True))
+    files = write_sides(place, spill, shape, piece, budget)
+    spill.remove()
+    known = (0, 0) if spill.before is None else spill.before.shape
+    about, written = write_labels(place, labels, known)
+    return Manifest(shape, spill.size, spill.dtype.name, spill.weighted, about, files | written)
 
 
 def _bytes(size: int, index: int, value: int, weighted: bool, *, spilled: bool) -> int:
@@ -117,17 +123,24 @@ def _bytes(size: int, index: int, value: int, weighted: bool, *, spilled: bool) 
     return size * (entry if spilled else entry + 2 * index + numbers)
 
 
-def _write_labels(
-    place: Workplace, labels: list[Labels]
+def write_labels(
+    place: Workplace, labels: Sequence[Labels], known: tuple[int, int]
 ) -> tuple[list[dict[str, Any]], dict[str, StoredArray]]:
-    """Write the labels of both sides; return what the manifest says of them, and their files."""
+    """Write the labels of both sides but for the first ones, as many as are known.
+
+    Returns what the manifest says of all of them, and the files.
+    """
     said, files = [], {}
-    for side, one in zip(SIDES, labels, strict=False):
-        about, arrays = to_arrays(one)
+    for axis, (one, first) in enumerate(zip(labels, known, strict=False)):
+        about, (content, offsets) = to_arrays(one)
         said.append(about)
-        for part, array in zip(LABEL_PARTS, arrays, strict=True):
-            file = place.create(f"{side}.{part}.npy", array.dtype, array.size)
+        if offsets.size:
+            content, offsets = content[offsets[first] :], offsets[first:] - offsets[first]
+        else:
+            content = content[first:]
+        for part, array in zip(LABEL_PARTS, (content, offsets), strict=True):
+            file = place.create(array_name(axis, part), array.dtype, array.size)
             file.append(array)
             file.finish()
-            files[file.path.name] = StoredArray(file.dtype.str, file.length, file.crc32)
+            files[file.path.name] = StoredArray.of(file)
     return said, files

@@ -93,7 +93,7 @@ def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64
         )
 
 
-def check_sums(path: Path, weights: Path, block: Side) -> None:
+def check_sums(path: Path, weights: str, block: Side) -> None:
     """Refuse summed weights that are not those of the weights, but for rounding of long sums."""
     sums = np.zeros(block.mass.size)
     filled = np.flatnonzero(np.diff(block.indptr))

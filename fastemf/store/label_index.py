@@ -13,6 +13,8 @@ from fastemf.inputs.labels import Labels
 
 __all__ = ["LabelIndex"]
 
+INTEGERS = ("int64", "uint64")
+
 
 class LabelIndex:
     """Positions of the labels of one side, as far as they were seen.
@@ -24,15 +26,20 @@ class LabelIndex:
     is_text
         Whether labels come as they are written in a CSV file, where they are integers if
         all of them are.
+    known
+        Labels that have their positions already, and whose kind and name stay.
     """
 
-    def __init__(self, name: str, *, is_text: bool) -> None:
-        self._name = name
+    def __init__(self, name: str | None, *, is_text: bool, known: Labels | None = None) -> None:
+        self._name = name if known is None else known.name
         self._is_text = is_text
+        self._is_settled = known is not None
         self._kind: str | None = None
         self._strings: dict[str, int] = {}
         self._numbers = np.empty(0, np.int64)  # ascending; dates as int64
         self._places = np.empty(0, np.int64)  # of those
+        if known is not None:
+            self._begin_with(known)
 
     def __len__(self) -> int:
         return len(self._strings) or self._numbers.size
@@ -40,6 +47,8 @@ class LabelIndex:
     def positions(self, column: Any, what: str, where: Where) -> NDArray[np.int64]:
         """Return the position of each label of a chunk; new ones come after all others."""
         labels, codes = Labels.encode(column, what=what, where=where)
+        if self._is_text and self._kind in INTEGERS:
+            labels = self._integers(labels, what)
         self._settle_kind(labels, what)
         if self._kind == "str":
             known = self._strings
@@ -54,7 +63,7 @@ class LabelIndex:
         """Return all labels."""
         if self._kind == "str":
             written = list(self._strings)
-            if self._is_text and all(map(is_integer_text, written)):
+            if self._is_text and not self._is_settled and all(map(is_integer_text, written)):
                 numbers = [int(label) for label in written]
                 if all(-(2**63) <= number < 2**63 for number in numbers):
                     return Labels(np.array(numbers, np.int64), self._name)
@@ -64,11 +73,28 @@ class LabelIndex:
         assert self._kind is not None  # every chunk has entries
         return Labels(values.view(self._kind), self._name)
 
+    def _begin_with(self, known: Labels) -> None:
+        self._kind = known.kind
+        if self._kind == "str":
+            self._strings = {label: at for at, label in enumerate(known.values.tolist())}
+            return
+        numbers = known.values.view(np.int64) if known.values.dtype.kind == "M" else known.values
+        self._places = np.argsort(numbers)
+        self._numbers = numbers[self._places]
+
+    def _integers(self, labels: Labels, what: str) -> Labels:
+        """Return labels of a CSV file as the integers that they have to be."""
+        written = labels.values.tolist()
+        right = all(map(is_integer_text, written))
+        numbers = [int(label) for label in written] if right else []
+        if not right or not all(-(2**63) <= number < 2**64 for number in numbers):
+            raise TypeError(f"{what} must hold labels of one kind, got {self._kind} before and str")
+        return Labels(np.array(numbers, object))
+
     def _settle_kind(self, labels: Labels, what: str) -> None:
         """Insist on one kind; integers become unsigned when one needs it and none is negative."""
         before, here = self._kind, labels.kind
-        integers = ("int64", "uint64")
-        if before in integers and here in integers and before != here:
+        if before in INTEGERS and here in INTEGERS and before != here:
             negative = self._numbers if before == "int64" else labels.values
             if negative.size and negative.min() >= 0:
                 self._kind, self._numbers = "uint64", self._numbers.astype(np.uint64)

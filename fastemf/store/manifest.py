@@ -10,24 +10,27 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fastemf.inputs.entries import index_dtype
-from fastemf.store.files import header, open_regular
+from fastemf.store.files import ArrayFile, header, open_regular
 
 __all__ = [
-    "FILE_NAMES", "LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "StoreError", "StoredArray",
-    "array_name", "reading",
+    "FILE_NAMES", "LABEL_PARTS", "MANIFEST", "SIDES", "Manifest", "Segment", "StoreError",
+    "StoredArray", "array_name", "reading", "segment_folder",
 ]  # fmt: skip
 
-VERSION = 2
+VERSION = 3
 CHECKSUM_SINCE = 2  # the version from which on a manifest has a checksum of its own
+SEGMENTS_SINCE = 3  # of stores that were appended to: others are written as the version before
 FORMAT = "fastemf store"
 MANIFEST = "manifest.json"
-LONGEST = 1 << 24  # bytes of a manifest, which has a few lines for each of a dozen files
+LONGEST = 1 << 24  # bytes of a manifest, which has a few lines for each file of a few segments
+MOST_SEGMENTS = 1000  # that a reader believes in: an append merges them long before
 SIDES = ("rows", "cols")
 DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i4", "i8", "u8", "u1"))
 LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.inputs.label_arrays`
@@ -41,6 +44,11 @@ class StoreError(ValueError):
 def array_name(axis: int, part: str) -> str:
     """Return the name of the file of a part of the rows (axis 0) or the columns (axis 1)."""
     return f"{SIDES[axis]}.{part}.npy"
+
+
+def segment_folder(number: int) -> str:
+    """Return the name of the folder of a segment that was appended."""
+    return f"segment-{number}"
 
 
 FILE_NAMES = frozenset({MANIFEST, *(array_name(axis, part) for axis in (0, 1) for part in PARTS)})
@@ -65,6 +73,11 @@ class StoredArray:
     length: int
     crc32: int
 
+    @classmethod
+    def of(cls, file: ArrayFile) -> StoredArray:
+        """Return what is to be said of a file that was written."""
+        return cls(file.dtype.str, file.length, file.crc32)
+
     @property
     def data(self) -> int:
         """Offset at which the elements begin."""
@@ -77,6 +90,24 @@ class StoredArray:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """Entries that were written together: those of a build, or of an append."""
+
+    number: int  # of its folder; the entries of a build, which has 0, are in the store's own
+    shape: tuple[int, int]  # of the store from then on
+    size: int
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder within the store's, empty for the store's own."""
+        return segment_folder(self.number) if self.number else ""
+
+    def file(self, name: str) -> str:
+        """Return the name within the store of a file in its folder."""
+        return f"{self.folder}/{name}" if self.number else name
+
+
+@dataclass(frozen=True)
 class Manifest:
     """All that a reader must know before it reads an entry."""
 
@@ -86,6 +117,12 @@ class Manifest:
     weighted: bool
     labels: list[dict[str, Any]]  # what is said of those of rows and columns, or nothing
     files: dict[str, StoredArray]
+    segments: tuple[Segment, ...] = ()  # in order, the latest last; none for a store as built
+
+    @property
+    def parts(self) -> tuple[Segment, ...]:
+        """The segments, of which a store as it was built is one."""
+        return self.segments or (Segment(0, self.shape, self.size),)
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
@@ -96,16 +133,21 @@ class Manifest:
         """Return the type and length that each file must have."""
         found: dict[str, tuple[np.dtype[Any], int]] = {}
         value = np.dtype(self.dtype)
-        for axis, n in enumerate(self.shape):
-            found[array_name(axis, "indptr")] = np.dtype(np.int64), n + 1
-            found[array_name(axis, "indices")] = self.index_dtype, self.size
-            found[array_name(axis, "values")] = value, self.size
-            if self.weighted:
-                found[array_name(axis, "weights")] = value, self.size
-                found[array_name(axis, "mass")] = np.dtype(np.float64), n
-            if self.labels:
-                for part in LABEL_PARTS:  # as long as they are: read with a check of their own
-                    name = array_name(axis, part)
+        for segment in self.parts:
+            for axis, n in enumerate(segment.shape):
+                kinds = {
+                    "indptr": (np.dtype(np.int64), n + 1),
+                    "indices": (index_dtype(segment.shape), segment.size),
+                    "values": (value, segment.size),
+                }
+                if self.weighted:
+                    kinds |= {"weights": (value, segment.size), "mass": (np.dtype(np.float64), n)}
+                found |= {
+                    segment.file(array_name(axis, part)): kind for part, kind in kinds.items()
+                }
+                for part in LABEL_PARTS if self.labels else ():
+                    name = segment.file(array_name(axis, part))
+                    # As long as they are: read with a check of their own.
                     stored = self.files.get(name, StoredArray("|u1", 0, 0))
                     found[name] = np.dtype(stored.dtype), stored.length
         return found
@@ -113,6 +155,9 @@ class Manifest:
     def text(self) -> str:
         """Return the manifest as it is written."""
         fields = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        if not self.segments:
+            del fields["segments"]
+            fields["version"] = SEGMENTS_SINCE - 1
         return json.dumps(fields | {"crc32": _checksum(fields)}, indent=1)
 
     @classmethod
@@ -130,8 +175,8 @@ class Manifest:
                 f"{path}: store version {reprlib.repr(version)}, while this fastemf reads 1 to "
                 f"{VERSION}; build the store again, or use the fastemf that wrote it"
             )
-        summed = version >= CHECKSUM_SINCE
-        rules = {name: rule for name, rule in RULES.items() if summed or name != "crc32"}
+        since = {"crc32": CHECKSUM_SINCE, "segments": SEGMENTS_SINCE}
+        rules = {name: rule for name, rule in RULES.items() if version >= since.get(name, 1)}
         for name, (is_right, what) in rules.items():
             if not is_right(fields.get(name)):
                 raise StoreError(f"{path} is damaged: {name} must be {what}")
@@ -144,17 +189,34 @@ class Manifest:
             weighted=fields["weighted"],
             labels=fields["labels"],
             files={name: StoredArray(**stored) for name, stored in fields["files"].items()},
+            segments=tuple(
+                Segment(told["number"], (told["shape"][0], told["shape"][1]), told["size"])
+                for told in fields.get("segments", ())
+            ),
         )
+        manifest._check_segments(path)
         manifest._check_files(folder)
-        if summed and fields.pop("crc32") != _checksum(fields):
+        if "crc32" in rules and fields.pop("crc32") != _checksum(fields):
             raise StoreError(f"{path} is damaged: its checksum is not that of its content")
         return manifest
+
+    def _check_segments(self, path: Path) -> None:
+        grows = all(
+            before.number < here.number and all(map(int.__le__, before.shape, here.shape))
+            for before, here in pairwise(self.parts)
+        )
+        if not grows or self.parts[-1].shape != self.shape:
+            raise StoreError(f"{path} is damaged: segments must grow up to shape {self.shape}")
+        if sum(segment.size for segment in self.parts) != self.size:
+            raise StoreError(f"{path} is damaged: segments must add up to {self.size} entries")
 
     def _check_files(self, folder: Path) -> None:
         expected = self.expected()
         if expected.keys() != self.files.keys():
             odd = sorted(expected.keys() ^ self.files.keys())[: len(FILE_NAMES)]
-            names = (name if name in FILE_NAMES else reprlib.repr(name) for name in odd)
+            names = (
+                name if name in FILE_NAMES | expected.keys() else reprlib.repr(name) for name in odd
+            )
             raise StoreError(f"{folder / MANIFEST} is damaged: {', '.join(names)} does not belong")
         for name, stored in self.files.items():
             dtype, length = expected[name]
@@ -251,6 +313,19 @@ def _is_files(value: Any) -> bool:
     )
 
 
+def _is_segments(value: Any) -> bool:
+    if not isinstance(value, list) or not 0 < len(value) <= MOST_SEGMENTS:
+        return False
+    return all(
+        isinstance(segment, dict)
+        and set(segment) == {"number", "shape", "size"}
+        and _is_count(segment["number"])
+        and _is_shape(segment["shape"])
+        and _is_positive(segment["size"])
+        for segment in value
+    )
+
+
 # What the fields of a manifest must be.
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "shape": (_is_shape, "two positive counts"),
@@ -259,5 +334,6 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "weighted": (lambda value: type(value) is bool, "true or false"),
     "labels": (_is_about_labels, "a kind and a name for rows and for columns, or nothing"),
     "files": (_is_files, "a type, a length and a checksum for each file"),
+    "segments": (_is_segments, "a number, a shape and a size for each segment"),
     "crc32": (_is_count, "a checksum"),
 }

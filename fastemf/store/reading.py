@@ -20,22 +20,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.entries import PART, parts
-from fastemf.inputs.label_arrays import from_arrays
+from fastemf.inputs.label_arrays import from_arrays, joined_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.observations.source import Readable, Side, Source
-from fastemf.store.content import (
-    NumberCheck,
-    check_masses,
-    check_others,
-    check_pointers,
-    check_sums,
-)
+from fastemf.store.content import check_masses, check_sums
 from fastemf.store.cuts import cuts_within
-from fastemf.store.files import open_regular, read_into
-from fastemf.store.manifest import LABEL_PARTS, Manifest, StoreError, array_name, reading
+from fastemf.store.locks import Hold
+from fastemf.store.manifest import (
+    LABEL_PARTS,
+    MANIFEST,
+    Manifest,
+    StoreError,
+    array_name,
+    reading,
+)
+from fastemf.store.merging import Merge
+from fastemf.store.segment import SegmentSide
 from fastemf.support.validation import check_integer
 
-__all__ = ["BUDGET", "Store", "StoredSide", "open_store", "read_block"]
+__all__ = [
+    "BUDGET", "Store", "StoredSide", "hold_state", "open_state", "open_store", "read_block",
+    "read_state",
+]  # fmt: skip
 
 BUDGET = 1 << 28
 # Two blocks are in memory, one being solved and one being read, and a third's worth of
@@ -53,23 +59,26 @@ class StoredSide(Readable):
     axis: int
     manifest: Manifest
     budget: int
+    hold: Hold  # of the segments, which stay as long as they may be read
     _spare: list[Room] = field(default_factory=list)  # rooms of an earlier pass: touched memory
-    _ranges: dict[Path, tuple[float, float]] = field(default_factory=dict)  # of values, by file
+    _ranges: dict[int, dict[Path, tuple[float, float]]] = field(default_factory=dict)  # of values
     _summed: set[tuple[int, int]] = field(default_factory=set)  # blocks whose weights were added up
 
     @cached_property
-    def _numbers(self) -> dict[str, NumberCheck]:
-        return {
-            part: NumberCheck(self._path(part), positive=part == "weights")
-            for part in ("values", "weights")
-        }
+    def segments(self) -> list[SegmentSide]:
+        """The same side of each segment."""
+        return [
+            SegmentSide(
+                self.folder, self.axis, self.manifest, segment,
+                self._ranges.setdefault(segment.number, {}),
+            )
+            for segment in self.manifest.parts
+        ]  # fmt: skip
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
         """Position of the first entry of each group."""
-        pointers = self._read("indptr", 0, self.manifest.shape[self.axis] + 1)
-        check_pointers(self._path("indptr"), pointers, self.size, begins=True, ends=True)
-        return pointers
+        return Merge(self.segments, 0, self.manifest.shape[self.axis]).pointers
 
     @cached_property
     def mass(self) -> NDArray[np.float64]:
@@ -95,9 +104,7 @@ class StoredSide(Readable):
             with ThreadPoolExecutor(1, "fastemf-read") as reader:
 
                 def ahead(number: int) -> Any:
-                    first, last = ranges[number]
-                    pointers = self.indptr[first : last + 1]
-                    return reader.submit(self._block, first, pointers, rooms[number % 2])
+                    return reader.submit(self._block, *ranges[number], rooms[number % 2])
 
                 coming = ahead(0)
                 for number, (first, _) in enumerate(ranges):
@@ -107,61 +114,80 @@ class StoredSide(Readable):
                     yield first, block
         finally:
             self._spare.extend(rooms)
-        self._numbers["values"].finish(self.dtype, self._ranges)
+        self._finish()
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
-        each = self.dtype.itemsize * (2 if self.manifest.weighted else 1)
-        length = max(1, self.budget // SHARES // each // PART) * PART
-        for first in range(0, self.size, length):
-            count = min(length, self.size - first)
-            values = self._read("values", first, count)
-            weights = self._read("weights", first, count) if self.manifest.weighted else values[:0]
-            for part in parts(count):
+        kinds = ("values", "weights") if self.manifest.weighted else ("values",)
+        rest = [np.empty(0, self.dtype)] * 2
+        for first, last in pairwise(self.cuts().tolist()):
+            merge = Merge(self.segments, first, last)
+            for number, kind in enumerate(kinds):
+                column = merge.read(kind, np.empty(merge.size, self.dtype))
+                rest[number] = np.concatenate([rest[number], column])
+            values, weights = rest
+            whole = values.size // PART * PART
+            for part in parts(whole):
                 yield values[part], weights[part]
-        self._numbers["values"].finish(self.dtype, self._ranges)
+            rest = [values[whole:].copy(), weights[whole:].copy()]
+        if rest[0].size:
+            yield rest[0], rest[1]
+        self._finish()
 
     def read(self, first: int, last: int) -> Side:
         """Read the groups from `first` to `last` − 1 into arrays of their own."""
         n = self.manifest.shape[self.axis]
         if not 0 <= first <= last <= n:
             raise IndexError(f"first and last must rise within 0 to {n}, got {first} and {last}")
-        pointers = self._read("indptr", first, last + 1 - first)
-        begins, ends = first == 0, last == n
-        check_pointers(self._path("indptr"), pointers, self.size, begins=begins, ends=ends)
-        return self._block(first, pointers, self._room(int(pointers[-1] - pointers[0])))
+        return self._block(first, last, None)
 
     def labels(self) -> Labels | None:
         """Read the labels of the groups, if they have any."""
         if not self.manifest.labels:
             return None
-        content, offsets = (
-            self._read(part, 0, self.manifest.files[array_name(self.axis, part)].length)
-            for part in LABEL_PARTS
-        )
         about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
+        found = [
+            [side.read(part, 0, side.stored(part).length) for part in LABEL_PARTS]
+            for side in self.segments
+        ]
         try:
-            return from_arrays(about, content, offsets, n)
+            return from_arrays(about, *joined_arrays(about, found), n)
         except (TypeError, ValueError) as error:
-            raise StoreError(f"{self._path(LABEL_PARTS[0])} is damaged: {error}") from None
+            path = self.segments[self._wrong_labels(about, found)].path(LABEL_PARTS[0])
+            raise StoreError(f"{path} is damaged: {error}") from None
+
+    def _wrong_labels(self, about: dict[str, Any], found: list[list[NDArray[Any]]]) -> int:
+        """Return the segment whose labels cannot be read by themselves; else it is the last."""
+        n = 0
+        for number, (segment, arrays) in enumerate(zip(self.manifest.parts, found, strict=True)):
+            added, n = segment.shape[self.axis] - n, segment.shape[self.axis]
+            try:
+                from_arrays(about, *joined_arrays(about, [arrays]), added)
+            except (TypeError, ValueError):
+                if added or arrays[0].size:
+                    return number
+        return -1
 
     def cuts(self) -> NDArray[np.int64]:
         """Return the boundaries of the blocks: at most a share of the budget each, or one group."""
         each = self.manifest.index_dtype.itemsize
         each += self.dtype.itemsize * (2 if self.manifest.weighted else 1)
+        each += 8 * (len(self.segments) > 1)  # where they go
         return cuts_within(self.budget // SHARES, self.indptr, each, 8)
 
-    def _block(self, first: int, pointers: NDArray[np.int64], room: Room) -> Side:
-        at, count = int(pointers[0]), int(pointers[-1] - pointers[0])
-        columns = {part: self._read(part, at, count, room[part][:count]) for part in room}
+    def _block(self, first: int, last: int, room: Room | None) -> Side:
+        merge = Merge(self.segments, first, last)
+        room = self._room(merge.size) if room is None else room
+        if merge.size > room["values"].size:
+            raise StoreError(f"{self.segments[-1].path('indptr')} was changed while it was read")
+        columns = {part: merge.read(part, room[part][: merge.size]) for part in room}
         weights = columns.get("weights", columns["values"][:0])
-        block = Side(
-            pointers - at, columns["indices"], columns["values"], weights,
-            self._mass(pointers, first),
-        )  # fmt: skip
-        if weights.size and (first, count) not in self._summed:
-            check_sums(self._path("mass"), self._path("weights"), block)
-            self._summed.add((first, count))
+        mass = self._mass(merge.pointers, first)
+        block = Side(merge.pointers, columns["indices"], columns["values"], weights, mass)
+        if weights.size and (first, merge.size) not in self._summed:
+            paths = (str(segment.path("weights")) for segment in self.segments)
+            check_sums(self.segments[-1].path("mass"), " or ".join(paths), block)
+            self._summed.add((first, merge.size))
         return block
 
     def _room(self, length: int) -> Room:
@@ -179,32 +205,14 @@ class StoredSide(Readable):
         counts = np.diff(pointers)
         if not self.manifest.weighted:
             return counts.astype(np.float64)
-        mass = self._read("mass", first, counts.size)
-        check_masses(self._path("mass"), mass, counts)
+        latest = self.segments[-1]  # which has the sums over all up to it
+        mass = latest.read("mass", first, counts.size)
+        check_masses(latest.path("mass"), mass, counts)
         return mass
 
-    def _path(self, part: str) -> Path:
-        return self.folder / array_name(self.axis, part)
-
-    def _read(
-        self, part: str, first: int, count: int, out: NDArray[Any] | None = None
-    ) -> NDArray[Any]:
-        path = self._path(part)
-        stored = self.manifest.files[path.name]
-        array = np.empty(count, stored.dtype) if out is None else out
-        with reading(path), open_regular(path) as file:
-            file.seek(stored.data + first * array.itemsize)
-            if not read_into(file, array):
-                raise StoreError(f"{path} ended early: it is truncated")
-        self._check(part, first, array)
-        return array
-
-    def _check(self, part: str, first: int, array: NDArray[Any]) -> None:
-        """Check indices whenever they are read, and numbers when they are read the first time."""
-        if part == "indices":
-            check_others(self._path(part), array, self.manifest.shape[1 - self.axis])
-        elif part in self._numbers:
-            self._numbers[part].see(first, array)
+    def _finish(self) -> None:
+        for segment in self.segments:
+            segment.finish()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -299,13 +307,44 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     """
     folder = Path(os.path.abspath(path))
     budget = check_integer(budget, "budget", minimum=1)
-    manifest = Manifest.read(folder)
+    manifest, hold = hold_state(folder)
+    return open_state(folder, manifest, hold, budget)
+
+
+def hold_state(folder: Path) -> tuple[Manifest, Hold]:
+    """Read the manifest and hold its segments, before an append could remove one."""
+    while True:
+        before = _identity(folder)
+        try:
+            manifest = Manifest.read(folder)
+            paths = [folder / one.file(array_name(0, "indptr")) for one in manifest.parts]
+            with reading(paths[0]):
+                hold = Hold(paths)
+        except StoreError:
+            if _identity(folder) == before:
+                raise
+            continue
+        if _identity(folder) == before:
+            return manifest, hold
+
+
+def _identity(folder: Path) -> tuple[int, ...]:
+    """Return what changes when the manifest is replaced by another."""
+    try:
+        found = os.stat(folder / MANIFEST)
+    except (OSError, ValueError):  # ValueError: no path at all
+        return ()
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def open_state(folder: Path, manifest: Manifest, hold: Hold, budget: int) -> Store:
+    """Open the store that a manifest describes."""
     rooms: list[Room] = []
-    ranges: dict[Path, tuple[float, float]] = {}
-    sides = [StoredSide(folder, axis, manifest, budget, rooms, ranges) for axis in (0, 1)]
+    ranges: dict[int, dict[Path, tuple[float, float]]] = {}
+    sides = [StoredSide(folder, axis, manifest, budget, hold, rooms, ranges) for axis in (0, 1)]
     by_row, by_col = (float(side.mass.sum()) for side in sides)  # reading checks them
     if not math.isclose(by_row, by_col, rel_tol=1e-6):
-        names = " or ".join(str(folder / array_name(axis, "mass")) for axis in (0, 1))
+        names = " or ".join(str(side.segments[-1].path("mass")) for side in sides)
         raise StoreError(
             f"{names} is damaged: both must add up to the same, got {by_row}, {by_col}"
         )
@@ -330,4 +369,10 @@ def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -
     folder = Path(os.path.abspath(path))
     if axis not in (0, 1):
         raise ValueError(f"axis must be 0 or 1, got {axis!r}")
-    return StoredSide(folder, axis, Manifest.read(folder), BUDGET).read(first, last)
+    manifest, hold = hold_state(folder)
+    return StoredSide(folder, axis, manifest, BUDGET, hold).read(first, last)
+
+
+def read_state(path: str, manifest: Manifest, axis: int, first: int, last: int) -> Side:
+    """Read the same of what a manifest describes, also when observations were appended since."""
+    return StoredSide(Path(path), axis, manifest, BUDGET, Hold([])).read(first, last)

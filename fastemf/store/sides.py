@@ -22,6 +22,7 @@ from fastemf.observations.memory import group
 from fastemf.store.cuts import cuts_within
 from fastemf.store.files import ArrayFile
 from fastemf.store.manifest import SIDES, StoredArray
+from fastemf.store.reading import Store
 from fastemf.store.spill import Spill
 from fastemf.store.workplace import Workplace
 
@@ -77,14 +78,23 @@ def _write_side(
     files["indptr"] = place.create(f"{SIDES[axis]}.indptr.npy", indptr.dtype, indptr.size)
     files["indptr"].append(indptr)
     if spill.weighted:
+        if spill.before is not None:
+            mass = _grown_mass(spill, spill.before, axis, mass.size, piece)
         files["mass"] = place.create(f"{SIDES[axis]}.mass.npy", mass.dtype, mass.size)
         files["mass"].append(mass)
     for file in files.values():
         file.finish()
-    return {
-        file.path.name: StoredArray(file.dtype.str, file.length, file.crc32)
-        for file in files.values()
-    }
+    return {file.path.name: StoredArray.of(file) for file in files.values()}
+
+
+def _grown_mass(spill: Spill, before: Store, axis: int, n: int, piece: int) -> NDArray[np.float64]:
+    """Return the summed weights of a store and the spill after it, as one sum in one order."""
+    known = (before.by_row, before.by_col)[axis].mass
+    mass = np.zeros(n)
+    mass[: known.size] = known
+    for part in spill.pieces(piece):
+        np.add.at(mass, part.indices[axis], part.weights.astype(np.float64))
+    return mass
 
 
 def _scatter(

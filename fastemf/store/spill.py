@@ -14,6 +14,7 @@ from fastemf.inputs.value_check import ValueCheck
 from fastemf.store.chunks import Chunk
 from fastemf.store.files import ArrayFile
 from fastemf.store.label_index import LabelIndex
+from fastemf.store.reading import Store
 from fastemf.store.workplace import Workplace
 from fastemf.support.validation import check_dtype, check_indices
 
@@ -21,14 +22,28 @@ __all__ = ["Spill"]
 
 
 class Spill:
-    """Checked entries in raw files."""
+    """Checked entries in raw files.
 
-    def __init__(self, place: Workplace, shape: tuple[int, int] | None) -> None:
+    Parameters
+    ----------
+    place
+        Where the files are made.
+    shape
+        That of the matrix, or None where it follows from the entries.
+    before
+        A store that the entries come after: their types are its own, its labels keep their
+        positions, and its shape can only grow.
+    """
+
+    def __init__(
+        self, place: Workplace, shape: tuple[int, int] | None, before: Store | None = None
+    ) -> None:
         self._place = place
         self._shape = shape
+        self.before = before
         self._check: ValueCheck | None = None
         self._files: list[ArrayFile] = []  # rows, columns, values, weights
-        self._top = [-1, -1]
+        self._top = [-1, -1] if before is None else [n - 1 for n in before.shape]
         self._labels: list[LabelIndex] = []  # of both sides, where there are any
         self.size = 0
         self.weighted = False
@@ -36,7 +51,7 @@ class Spill:
     @property
     def index_dtype(self) -> np.dtype[Any]:
         """Type of rows and columns; without a shape, positions that need 64 bits are refused."""
-        return index_dtype(self._shape or (0, 0))
+        return index_dtype(self._shape or (self.before.shape if self.before else (0, 0)))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -79,7 +94,9 @@ class Spill:
         if self._shape is not None:
             return self._shape, []
         m, n = (top + 1 for top in self._top)
-        check_positions((m, n), self.size)
+        known, size = (self.before.shape, self.before.size) if self.before else ((0, 0), 0)
+        if grown := [after for after, before in zip((m, n), known, strict=True) if after > before]:
+            check_positions(tuple(grown), self.size + size)
         return (m, n), []
 
     def pieces(self, length: int) -> Iterator[CheckedEntries]:
@@ -95,10 +112,21 @@ class Spill:
             file.remove()
 
     def _begin(self, dtype: np.dtype[Any], chunk: Chunk) -> None:
-        self._check = ValueCheck(dtype)
+        before = self.before
+        is_labelled = chunk.labels is not None
+        known: tuple[Labels | None, ...] = (None, None)
         self.weighted = chunk.weights is not None
-        if chunk.labels is not None:
-            self._labels = [LabelIndex(name, is_text=chunk.is_text) for name in chunk.labels]
+        if before is not None:
+            dtype, self.weighted = before.dtype, before.by_row.manifest.weighted
+            known = before.row_labels, before.col_labels
+            is_labelled = known[0] is not None
+        self._check = ValueCheck(dtype)
+        if is_labelled:
+            names = chunk.labels or (None, None)
+            self._labels = [
+                LabelIndex(name, is_text=chunk.is_text, known=labels)
+                for name, labels in zip(names, known, strict=True)
+            ]
         kinds = {"rows": self.index_dtype, "cols": self.index_dtype, "values": dtype}
         if self.weighted:
             kinds["weights"] = dtype
@@ -143,10 +171,11 @@ class Spill:
                 where = chunk.place(int(np.argmax((given < 0) | (given >= limit))))
             raise type(error)(f"{error} ({where})") from None
         top = int(checked.max())
-        if size is None and top > np.iinfo(np.int32).max - 1:
-            raise IndexError(
-                f"{name} go up to {top} ({chunk.place(int(np.argmax(checked)))}): so many need "
-                "shape=, and if they are identifiers they must be numbered first"
-            )
+        if size is None and top > max(np.iinfo(np.int32).max - 1, self._top[axis]):
+            where = chunk.place(int(np.argmax(checked)))
+            rule = "if they are identifiers they must be numbered first"
+            if self.before is None:
+                rule = f"so many need shape=, and {rule}"
+            raise IndexError(f"{name} go up to {top} ({where}): {rule}")
         self._top[axis] = max(self._top[axis], top)
         return checked.astype(self.index_dtype, copy=False)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.store.files import checksum, header, open_regular
-from fastemf.store.manifest import Manifest, StoreError, array_name, reading
-from fastemf.store.reading import StoredSide, open_store
+from fastemf.store.manifest import StoredArray, StoreError, array_name, reading
+from fastemf.store.reading import StoredSide, hold_state, open_state
 
-__all__ = ["verify"]
+__all__ = ["check_checksums", "verify"]
 
 BUDGET = 1 << 26
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with bits all over
@@ -38,7 +39,19 @@ def verify(path: str | os.PathLike[str]) -> None:
     >>> fastemf.store.verify(path)
     """
     folder = Path(os.path.abspath(path))
-    for name, stored in Manifest.read(folder).files.items():
+    manifest, hold = hold_state(folder)
+    check_checksums(folder, manifest.files)
+    store = open_state(folder, manifest, hold, BUDGET)
+    if _digest(store.by_row) != _digest(store.by_col):
+        raise StoreError(
+            f"{folder / array_name(1, 'indices')} is damaged, or another file of entries: the "
+            "entries by column are not those by row"
+        )
+
+
+def check_checksums(folder: Path, files: Mapping[str, StoredArray]) -> None:
+    """Refuse files of a store whose bytes are not those that were written."""
+    for name, stored in files.items():
         with reading(folder / name):
             if checksum(folder / name) != stored.crc32:
                 raise StoreError(f"{folder / name} is damaged: its checksum is not the manifest's")
@@ -46,12 +59,6 @@ def verify(path: str | os.PathLike[str]) -> None:
             with open_regular(folder / name) as file:
                 if file.read(len(expected)) != expected:
                     raise StoreError(f"{folder / name} is damaged: its header is not a vector's")
-    store = open_store(folder, budget=BUDGET)
-    if _digest(store.by_row) != _digest(store.by_col):
-        raise StoreError(
-            f"{folder / array_name(1, 'indices')} is damaged, or another file of entries: the "
-            "entries by column are not those by row"
-        )
 
 
 def _digest(side: StoredSide) -> int:

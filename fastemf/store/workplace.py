@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.store.files import ArrayFile, open_regular, sync_folder
+from fastemf.store.locks import is_at, is_locked
 from fastemf.store.manifest import FILE_NAMES
 from fastemf.support.warn import warn
 
@@ -51,7 +52,7 @@ class Workplace:
         free = shutil.disk_usage(self._folder).free
         if needed > free:
             raise OSError(
-                f"building the store needs {needed:,} bytes in {self._folder.parents[1]}, and "
+                f"writing the store needs {needed:,} bytes in {self._folder.parents[1]}, and "
                 f"{free:,} are free there"
             )
 
@@ -134,7 +135,7 @@ def _claim(target: Path) -> tuple[Path, io.FileIO]:
         with ExitStack() as undo:
             undo.callback(mark.close)
             _lock_leftover(folder, mark)
-            if not _is_at(mark, folder / MARK):  # that build has ended, or another one begun
+            if not is_at(mark, folder / MARK):  # that build has ended, or another one begun
                 continue
             if not _holds_only_ours(folder):
                 number += 1
@@ -151,7 +152,7 @@ def _made(folder: Path) -> io.FileIO:
     with ExitStack() as undo:
         undo.callback(_remove_mark, folder)
         mark = undo.enter_context(io.FileIO(folder / MARK, "xb"))
-        has_locks = _is_locked(mark)
+        has_locks = is_locked(mark)
         mark.write(MARK_TEXT)
         os.fsync(mark.fileno())
         undo.pop_all()
@@ -179,7 +180,7 @@ def _marked(folder: Path) -> io.FileIO | None:
 def _lock_leftover(folder: Path, mark: io.FileIO) -> None:
     """Get the lock of the mark of a place that was there: no living process has it then."""
     try:
-        if _is_locked(mark):
+        if is_locked(mark):
             return
     except BlockingIOError:
         raise FileExistsError(f"{folder} is in use: another build is running") from None
@@ -187,29 +188,6 @@ def _lock_leftover(folder: Path, mark: io.FileIO) -> None:
         f"{folder} exists: another build is running, or one was interrupted; delete it if none is "
         "running"
     )
-
-
-def _is_locked(mark: io.FileIO) -> bool:
-    """Try to lock a mark; return False where there are no locks, and raise if another has it."""
-    try:
-        import fcntl
-    except ImportError:
-        return False
-    try:
-        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without locks
-        return False
-    return True
-
-
-def _is_at(mark: io.FileIO, path: Path) -> bool:
-    """Tell whether an open mark is still the one at its path."""
-    try:
-        return os.path.samestat(os.fstat(mark.fileno()), path.lstat())
-    except OSError:
-        return False
 
 
 def _holds_only_ours(folder: Path) -> bool:

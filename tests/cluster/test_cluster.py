@@ -134,6 +134,26 @@ def test_a_store_gives_the_bits_of_memory(name, client, tmp_path):
     assert_same_bits(quietly(path, client=client, **settings), reference)
 
 
+@pytest.mark.parametrize("name", ["intercepts", "plain ridge"])
+def test_a_store_that_was_appended_to_gives_the_bits_of_memory(name, client, tmp_path):
+    days = [triplets(seed=0), triplets(70, 45, 300, seed=1), triplets(size=200, seed=2)]
+    path = build(tmp_path, days[0], shape=(60, 40))
+    for day in days[1:]:
+        fastemf.store.append(path, day)
+    together = tuple(map(np.concatenate, zip(*days, strict=True)))
+    settings = {"omega": 0.2, "k": 3, "max_iter": 3, **SETTINGS[name]}
+    reference = quietly(together, **settings)
+    assert_same_bits(quietly(path, client=client, **settings), reference)
+
+
+def test_a_store_is_what_it_was_when_it_was_opened(client, tmp_path):
+    data = triplets()
+    opened = fastemf.store.open(build(tmp_path, data, shape=(60, 40)))
+    fastemf.store.append(opened.path, triplets(70, 45, seed=1))
+    reference = quietly(data, 0.2, 3, shape=(60, 40), max_iter=3)
+    assert_same_bits(quietly(opened, 0.2, 3, max_iter=3, client=client), reference)
+
+
 def stepped(m=60, n=40, size=1500):
     """Values that jump where levels of row and column do: a table fits what factors leave."""
     rng = np.random.default_rng(0)
@@ -457,6 +477,33 @@ def test_killed_workers_leave_no_trace_in_the_bits(what, when, tmp_path):
             thread.join()
     assert len(killer.threads) == len(when)
     assert_same_bits(fit, reference)
+
+
+@pytest.mark.compiled
+def test_lost_blocks_are_read_from_what_was_opened(tmp_path, monkeypatch):
+    # Meanwhile observations are appended, and all segments merged into another.
+    monkeypatch.setattr("fastemf.store.compaction.MOST", 2)
+    data = triplets(3000, 1000, 100_000)
+    settings = {"omega": 0.1, "k": 8, "max_iter": 4, "tol": 0}
+    reference = quietly(data, **settings)
+    path = build(tmp_path, data)
+    with local_cluster() as workers, distributed.Client(workers) as client:
+        killer = Killer(workers, client, {2: 0})
+
+        def append_and_kill(record):
+            if record.sweep <= 2:
+                fastemf.store.append(path, triplets(3100, 1000, 50_000, seed=record.sweep))
+            killer(record)
+
+        fit = quietly(path, client=client, callback=append_and_kill, **settings)
+        for thread in killer.threads:
+            thread.join()
+    assert len(killer.threads) == 1
+    assert_same_bits(fit, reference)
+    assert (path / "rows.values.npy").exists()
+    del fit
+    assert fastemf.store.append(path, triplets()).size == 200_900
+    assert not (path / "rows.values.npy").exists()
 
 
 def test_what_is_lost_is_sent_again(client, tmp_path, monkeypatch):

@@ -683,6 +683,28 @@ def test_an_update_with_all_data_is_a_refit_from_the_old_model(model, day_two, q
     same_fit("new.npz", fit)
 
 
+@pytest.mark.parametrize("kind", ["model", "levels_model"])
+def test_a_store_that_was_appended_to_is_all_data(kind, day_two, quiet, refused, request):
+    path = request.getfixturevalue(kind)
+    columns = ["--rows", "client", "--cols", "service", "--values", "ms"]
+    quiet("store", "build", "log.csv", "-o", "log.store", *columns)
+    quiet("store", "append", "log.store", "two.csv", *columns)
+    assert "refitted, with --all" in refused("update", path, "log.store", "-o", "new.npz")
+    out = quiet("update", path, "log.store", "--all", "-o", "new.npz")
+    assert "update    refit from the old model" in out
+    together = {
+        name: np.concatenate([LOG[name].astype(object), column]) for name, column in day_two.items()
+    }
+    together["ms"] = together["ms"].astype(float)
+    table_files.write_table("all.csv", together)
+    quiet("update", path, "all.csv", "--all", "-o", "expected.npz")
+    found, expected = fastemf.load("new.npz"), fastemf.load("expected.npz")
+    assert found.row_labels == expected.row_labels
+    assert found.row_labels.values.tolist()[-3:] == ["us-1", "us-2", "us-3"]
+    ids = expected.row_labels.values
+    np.testing.assert_array_equal(found.predict_block(ids), expected.predict_block(ids))
+
+
 def test_all_data_of_several_levels(levels_model, quiet):
     quiet("update", levels_model, "log.csv", "--all", "-o", "new.npz")
     old = fastemf.load(levels_model)

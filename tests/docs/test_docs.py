@@ -32,8 +32,10 @@ def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name", ["first_fit", "levels_and_coverage", "more_than_memory", "better_than_a_median", "p95"]
-)
+    "name",
+    ["first_fit", "levels_and_coverage", "more_than_memory", "better_than_a_median", "p95",
+     "day_two"],
+)  # fmt: skip
 def test_commands_of_a_page_run(name, tmp_path):
     (shell,) = blocks(ROOT / "docs" / f"{name}.md", "sh")
     run_in_shell(shell, tmp_path)

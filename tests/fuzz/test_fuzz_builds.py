@@ -1,5 +1,7 @@
 """Builds of stores that race, and that are killed at any moment: one store, whole, or none.
 
+And appends, after which a store is the old one or the new one, and has all that was added.
+
 Cases follow from a seed, which is printed, and run in processes of their own.
 ``FASTEMF_FUZZ=20000 pytest -s -m slow tests/fuzz/test_fuzz_builds.py`` sets how long the long runs
 are: a race for every 25 of them, and a kill for every 100.
@@ -22,6 +24,8 @@ import pytest
 from test_fuzz_stores import MANY, entries, run
 
 from fastemf import store
+from fastemf.store.compaction import MOST
+from fastemf.store.manifest import Manifest
 from fastemf.store.workplace import FILES, MARK, MARK_TEXT
 
 pytestmark = [
@@ -31,14 +35,20 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("what", ["races", "kills"])
-def test_builds_a_little(what):
-    run(__file__, what, 0, 5, 600)
+@pytest.mark.parametrize(
+    ("what", "count"), [("races", 5), ("kills", 5), ("append_races", 5), ("append_kills", 25)]
+)
+def test_builds_a_little(what, count):
+    run(__file__, what, 0, count, 600)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(("what", "count"), [("races", MANY // 25), ("kills", MANY // 100)])
+@pytest.mark.parametrize(
+    ("what", "count"),
+    [("races", MANY // 25), ("kills", MANY // 100), ("append_races", MANY // 100),
+     ("append_kills", MANY // 25)],
+)  # fmt: skip
 def test_builds_at_length(what, count):
     run(__file__, what, 1, count, None)
 
@@ -192,6 +202,112 @@ def kills(seed, count):
     print(f"{done} of {count} builds killed, {whole} left a whole store")
 
 
+# --- appends -------------------------------------------------------------------------------------
+
+
+def values_of(path):
+    """All values of a store, sorted."""
+    return np.sort(store.read_block(path, 0, 0, store.open(path).shape[0]).values)
+
+
+def appender(seed, count):
+    """Append to the store that is named, again where another process is at it."""
+    target = sys.stdin.readline().strip()
+    for number in range(count):
+        while True:
+            try:
+                store.append(target, ([seed], [number], [100.0 * seed + number + 1]))
+                break
+            except FileExistsError:
+                time.sleep(0.001)
+    print("done", flush=True)
+
+
+def append_races(seed, count):
+    """Let processes append to one store, and read it meanwhile: nothing is lost."""
+    rng = random.Random(seed)
+    pipe = subprocess.PIPE
+    with tempfile.TemporaryDirectory() as base:
+        target = Path(base, "store")
+        store.build(([0], [0], [0.5]), target)
+        each = count + rng.randrange(5)
+        commands = [
+            [sys.executable, "-W", "ignore", __file__, "appender", str(number), str(each)]
+            for number in range(1, RACERS + 1)
+        ]
+        processes = [subprocess.Popen(one, stdin=pipe, stdout=pipe, text=True) for one in commands]
+        try:
+            for process in processes:
+                process.stdin.write(f"{target}\n")
+                process.stdin.flush()
+            seen = 0
+            while any(process.poll() is None for process in processes):
+                opened = store.open(target)
+                assert sum(block.size for _, block in opened.by_row.blocks()) == opened.size
+                assert opened.size >= seen
+                seen = opened.size
+            assert [process.stdout.read().strip() for process in processes] == ["done"] * RACERS
+        finally:
+            for process in processes:
+                process.stdin.close()
+                process.wait()
+        del opened
+        store.verify(target)
+        numbers = [100.0 * n + at + 1 for n in range(1, RACERS + 1) for at in range(each)]
+        np.testing.assert_array_equal(values_of(target), np.sort([0.5, *numbers]))
+    print(f"{RACERS} processes appended {each} times each")
+
+
+def append_kills(seed, count):
+    """Kill appends at any moment: the store is the old one or the new one, and can be added to."""
+    new = 0
+    with tempfile.TemporaryDirectory("fastemf-kills") as base:
+        target, few = Path(base, "store"), Path(base, "few")
+        assert os.waitpid(in_child(lambda: first_segments(few)), 0)[1] == 0
+
+        def append():
+            store.append(target, ([3, 90], [5, 2], [7.0, 8.0]), budget=2000)
+
+        def counted():
+            numbers = itertools.count()
+            on_step(lambda: next(numbers))
+            append()
+            Path(base, "steps").write_text(str(next(numbers)))
+
+        shutil.copytree(few, target)
+        old = values_of(few)
+        assert os.waitpid(in_child(counted), 0)[1] == 0
+        steps = int(Path(base, "steps").read_text())
+        for number in range(count):
+            step = random.Random(f"{seed}/{number}").randrange(steps)
+            shutil.rmtree(target)
+            shutil.copytree(few, target)
+            _, status = os.waitpid(in_child(lambda step=step: (kill_at(step), append())), 0)
+            print(f"case {number}: step {step} of {steps}, status {status}", flush=True)
+            assert os.WIFSIGNALED(status)
+            store.verify(target)
+            is_new = values_of(target).size > old.size
+            new += is_new
+            expected = np.sort([*old, *[7.0, 8.0] * is_new])
+            np.testing.assert_array_equal(values_of(target), expected)
+            assert os.waitpid(in_child(append), 0)[1] == 0
+            store.verify(target)
+            np.testing.assert_array_equal(values_of(target), np.sort([*expected, 7.0, 8.0]))
+            used = {segment.folder for segment in Manifest.read(target).parts}
+            left = {path.name for path in target.iterdir() if path.is_dir()}
+            assert left == used - {""}
+            assert not [path for path in target.iterdir() if path.name.startswith((".", "append"))]
+    print(f"{count} appends killed, {new} of them when the store was new")
+
+
+def first_segments(path):
+    """Make a store of so many segments that the next append merges some."""
+    store.build(entries(np.random.default_rng(0)), path)
+    while len(Manifest.read(path).parts) < MOST:
+        store.append(path, ([1, 2], [3, 4], [5.0, 6.0]))
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    {"races": races, "racer": racer, "kills": kills}[sys.argv[1]](*map(int, sys.argv[2:]))
+    tasks = (races, racer, kills, append_races, appender, append_kills)
+    {task.__name__: task for task in tasks}[sys.argv[1]](*map(int, sys.argv[2:]))

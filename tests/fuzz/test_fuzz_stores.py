@@ -86,6 +86,21 @@ def build_all(folder):
     store.build(
         pa.table(table | {"r": days, "c": cols.astype(np.uint64) + 2**63}), paths[3], **names
     )
+    for seed, path in enumerate(paths[:3:2]):
+        shutil.copytree(path, folder / f"grown {path.name}")
+        paths.append(folder / f"grown {path.name}")
+        rows, cols, values = entries(np.random.default_rng(seed))
+        if path.name == "plain":
+            store.append(paths[-1], (rows + 1, cols, values))
+            store.append(paths[-1], (rows, cols + 1, values))
+        else:
+            table = {
+                "r": [f"é{i + 2}" for i in rows],
+                "c": cols * 10 + 10,
+                "b": values,
+                "v": cols + 1,
+            }
+            store.append(paths[-1], pa.table(table), weights="v", **names)
     return paths
 
 
@@ -101,7 +116,7 @@ def fitted(path):
 
 TEXTS = ["", "f8", "int64", "uint64", "str", "datetime64[ns]", "float32", "float64", "\n",
          "\ud800", "<f4", "<f8", "<i8", "<u8", "|u1", "|O", "../x", "rows.mass.npy",
-         "x" * 5000]  # fmt: skip
+         "segment-1/rows.mass.npy", "segment-2/cols.values.npy", "x" * 5000]  # fmt: skip
 NUMBERS = [0, 1, -1, 2, M, N, SIZE, M + 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**63), 10**300, 0.5,
            float("nan"), float("inf"), -0.0, 1e308]  # fmt: skip
 OTHERS = [None, True, False, [], {}, [[]], [1, 2], {"kind": "str", "name": "r"}]
@@ -109,6 +124,11 @@ GARBAGE = [b"", b"\0", b"{", b"[" * 100_000, b'{"a":' * 30_000, b"9" * 9000, b"\
            b"null", b'"\xed\xa0\x80"', b"1e999", b"NaN"]  # fmt: skip
 EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**62, -(2**63), np.nan, np.inf, -np.inf, 1e300, 1e150,
             -1e-300, 1e-40, M, N, SIZE]  # fmt: skip
+
+
+def files_of(folder):
+    """Every file of a store, those of its segments included, and what has taken its place."""
+    return sorted(path for path in folder.rglob("*") if not path.name.startswith("segment-"))
 
 
 def places(tree, here=()):
@@ -145,7 +165,7 @@ def edit_manifest(folder, rng):
 
 
 def flip_bytes(folder, rng):
-    path = rng.choice(sorted(folder.iterdir()))
+    path = rng.choice(files_of(folder))
     content = bytearray(path.read_bytes())
     for _ in range(rng.choice([1, 1, 2, 8])):
         content[rng.randrange(len(content))] ^= rng.choice(
@@ -155,7 +175,7 @@ def flip_bytes(folder, rng):
 
 
 def cut(folder, rng):
-    path = rng.choice(sorted(folder.iterdir()))
+    path = rng.choice(files_of(folder))
     content = path.read_bytes()
     more = rng.choice([b"\0", b"\0" * 8, content[-8:], content])
     path.write_bytes(
@@ -164,7 +184,7 @@ def cut(folder, rng):
 
 
 def swap(folder, rng):
-    one, other = rng.sample(sorted(folder.iterdir()), 2)
+    one, other = rng.sample(files_of(folder), 2)
     contents = one.read_bytes(), other.read_bytes()
     one.write_bytes(contents[1])
     if rng.random() < 0.5:
@@ -172,7 +192,7 @@ def swap(folder, rng):
 
 
 def replace(folder, rng):
-    path = rng.choice(sorted(folder.iterdir()))
+    path = rng.choice(files_of(folder))
     aside = path.rename(folder.with_name("aside"))
     how = rng.randrange(7)
     if how == 0:
@@ -191,7 +211,7 @@ def replace(folder, rng):
 
 def edit_arrays(folder, rng):
     for _ in range(rng.choice([1, 1, 2, 4])):
-        path = rng.choice(sorted(folder.glob("*.npy")))
+        path = rng.choice(sorted(folder.rglob("*.npy")))
         array = np.load(path).copy()
         if array.size == 0:
             continue
@@ -230,7 +250,7 @@ def mutate(folder, rng):
     """Damage a store; return what was done, and whether the checksums hide it."""
     chosen = [rng.choice(MUTATIONS) for _ in range(rng.choice([1, 1, 1, 2]))]
     for mutation in chosen:
-        if all(path.is_file() and path.stat().st_size for path in folder.iterdir()):
+        if all(path.is_file() and path.stat().st_size for path in files_of(folder)):
             with suppress(Exception):
                 mutation(folder, rng)  # a second one may find what the first left unreadable
     hidden = rng.random() < 0.4
@@ -284,6 +304,7 @@ def mutations(seed, count):
             else:
                 ends["open"] += 1
                 assert in_doubt  # whatever `open` refuses
+                assert refusal(lambda folder: store.append(folder, ([0], [0], [1.0])), folder)
             shutil.rmtree(folder.parent)
     print(f"refused of {count}: {ends}")
 

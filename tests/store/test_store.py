@@ -446,7 +446,7 @@ def edited(copy, **changes):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"version": 3}, "store version 3, while this fastemf reads 1 to 2"),
+        ({"version": 4}, "store version 4, while this fastemf reads 1 to 3"),
         ({"version": "1"}, "store version '1'"),
         ({"format": "other"}, "of another program"),
         ({"shape": [M + 1, N]}, "manifest.json is damaged"),

@@ -227,7 +227,7 @@ def test_two_builds_in_two_places_have_one_winner(target, partial):
 
 
 def test_without_locks_leftovers_are_the_users_to_remove(target, partial, monkeypatch):
-    monkeypatch.setattr(workplace, "_is_locked", lambda _: False)
+    monkeypatch.setattr(workplace, "is_locked", lambda _: False)
     leftover(partial)
     before = tree(target.parent)
     with pytest.raises(FileExistsError, match="delete it if none is running"):
