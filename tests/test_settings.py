@@ -46,7 +46,7 @@ EXCEPTIONS = {
     },
     fastemf.sense: {
         "R": "measurements: A and b",
-        "rows": ENTRIES, "cols": ENTRIES, "values": ENTRIES,
+        "rows": ENTRIES, "cols": ENTRIES, "values": ENTRIES, "censored": ENTRIES,
         "reg": "0, the paper's problem: auto follows the counts of rows and columns",
         "reg_scaling": ENTRIES, "intercepts": ENTRIES, "solver": ENTRIES, "client": ENTRIES,
         "validation": "a map measures all at once", "patience": "goes with validation",
@@ -86,7 +86,7 @@ def test_every_parameter_is_described(task):
 
 
 def test_settings_are_the_parameters_that_are_no_data():
-    data = {"R", "rows", "cols", "values", "weights", "shape", "client"}
+    data = {"R", "rows", "cols", "values", "weights", "censored", "shape", "client"}
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
     assert fields.pop("omegas") == ()
     assert list(fields) == [name for name in COMPLETE if name not in data]

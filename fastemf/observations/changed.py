@@ -18,7 +18,7 @@ from fastemf.observations.source import Grouped, Side, Source
 
 __all__ = ["BlockChange", "ChangedSource"]
 
-Arrays = tuple[NDArray[Any], ...]
+_Arrays = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class BlockChange:
     """
 
     make: Callable[..., Side]
-    arrays: tuple[Arrays, Arrays]
+    arrays: tuple[_Arrays, _Arrays]
     args: tuple[Any, ...] = ()
     counts: bool = False  # whether it changes weights, and with them what rows add up to
 
@@ -74,7 +74,7 @@ def _changed(side: Grouped, axis: int, change: BlockChange) -> Grouped:
 class _ChangedSide:
     """One side of a source that is read elsewhere."""
 
-    def __init__(self, side: Grouped, own: Arrays, others: Arrays, change: BlockChange) -> None:
+    def __init__(self, side: Grouped, own: _Arrays, others: _Arrays, change: BlockChange) -> None:
         self._side, self._own, self._others, self._change = side, own, others, change
         self.mass = side.mass
         if change.counts:
@@ -98,7 +98,7 @@ class _ChangedSide:
         return self._side.dtype
 
     def each(
-        self, task: Callable[..., Any], others: Arrays, own: Arrays, *args: Any, n_threads: int
+        self, task: Callable[..., Any], others: _Arrays, own: _Arrays, *args: Any, n_threads: int
     ) -> Iterator[tuple[slice, Any]]:
         """Run a task on changed blocks; see `Grouped`."""
         change, count = self._change, len(self._own)

@@ -14,6 +14,8 @@ import pytest
 import fastemf
 from fastemf.model.measured_share import MeasuredShare
 from fastemf.solver.axis import AxisNoise
+from fastemf.solver.beyond import Beyond
+from fastemf.solver.imputation import Imputation
 from fastemf.solver.tables import AxisLevels, Table, Tables
 from fastemf.solver.tuning import Baseline, Tuning, TuningStep
 
@@ -48,6 +50,9 @@ def assert_same(one, other):
         elif f.name == "each":
             for mine, theirs in zip(a, b, strict=True):
                 assert_same(mine, theirs)
+        elif f.name == "scales":
+            for mine, theirs in zip(a, b, strict=True):
+                np.testing.assert_array_equal(mine, theirs, strict=True)
         elif f.name == "knots":
             np.testing.assert_array_equal(np.concatenate(a), np.concatenate(b), strict=True)
         else:
@@ -89,8 +94,16 @@ def model():
         for at, axis in enumerate(before.axes)
     )
     return replace(
-        before, rows=rows, cols=cols, shift=0.125, family="weighted", tuning=TUNING, coverage=SHARE
-    )
+        before, rows=rows, cols=cols, shift=0.125, family="weighted", tuning=TUNING,
+        coverage=SHARE,
+        imputation=Imputation(
+            (np.arange(1.0, rows.size + 1), np.ones(cols.size)),
+            Beyond(np.array([-1.0, 2.0]), np.array([0.5, 2.0])),
+            Beyond(np.array([0.0]), np.array([0.0])),
+            (-8.0, 9.0),
+            None,
+        ),
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -317,10 +330,10 @@ def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
 # --- content --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [5, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+@pytest.mark.parametrize("version", [6, 99, 0, -1, "1", 1.0, True, None, REMOVED])
 def test_other_versions_are_refused(version, bad):
     shown = None if version is REMOVED else version
-    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 4")
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 5")
 
 
 @pytest.mark.parametrize(
@@ -490,11 +503,11 @@ ARRAYS = [
     ("trained_cols", np.ones((5, 2)), "trained_cols must be float64 of shape"),
     ("trained_cols", holed((5, 3), np.nan), "trained_cols must be finite"),
     ("history", np.ones((2, 3)), "history must have its columns"),
-    ("history", np.ones(16), "history must have its columns"),
-    ("history", np.ones((2, 16), np.float32), "history must have its columns"),
-    ("history", holed((2, 16), np.nan), "history must be finite"),
-    ("history", np.full((2, 16), np.nan), "history must be finite"),
-    ("history", np.full((2, 16), np.inf), "history must be finite"),
+    ("history", np.ones(17), "history must have its columns"),
+    ("history", np.ones((2, 17), np.float32), "history must have its columns"),
+    ("history", holed((2, 17), np.nan), "history must be finite"),
+    ("history", np.full((2, 17), np.nan), "history must be finite"),
+    ("history", np.full((2, 17), np.inf), "history must be finite"),
 ]
 
 
@@ -531,7 +544,7 @@ HISTORY = [
 
 @pytest.mark.parametrize(("name", "value", "message"), HISTORY)
 def test_wrong_records_are_refused(name, value, message, bad):
-    table = np.ones((2, 16))
+    table = np.ones((2, 17))
     table[0, list(fastemf.SweepRecord.__dataclass_fields__).index(name)] = value
     assert_refused(bad(history=table), message)
 
@@ -546,17 +559,22 @@ def test_history_must_have_the_known_columns(bad):
 
 
 def test_a_validation_loss_may_be_missing_but_not_infinite(bad):
-    history = np.ones((2, 16))
-    history[:, -1] = np.nan, 2.5
+    history = np.ones((2, 17))
+    history[:, -2] = np.nan, 2.5
     losses = [record.validation_loss for record in fastemf.load(bad(history=history)).history]
     np.testing.assert_equal(losses, [np.nan, 2.5])
-    history[0, -1] = np.inf
+    history[0, -2] = np.inf
     assert_refused(bad(history=history), "history must be finite")
 
 
 LATER = dict.fromkeys(
-    ("shift", "family", "tuning", "noise", "tables", "training", "value_name", "coverage"), REMOVED
-)
+    (
+        "shift", "family", "tuning", "noise", "tables", "training", "value_name", "coverage",
+        "imputation",
+    ),
+    REMOVED,
+)  # fmt: skip
+LIMITS = dict.fromkeys(("row_scales", "col_scales", "beyond_right", "beyond_left"), REMOVED)
 TABLES = dict.fromkeys(
     (
         "row_levels", "col_levels", "table_0", "table_0_first", "table_0_second", "table_1",
@@ -565,7 +583,22 @@ TABLES = dict.fromkeys(
     REMOVED,
 )  # fmt: skip
 TRAINED = {"trained_rows": REMOVED, "trained_cols": REMOVED}
-LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED, **TABLES, **TRAINED}
+LATER_ARRAYS = {"row_noise": REMOVED, "col_noise": REMOVED, **TABLES, **TRAINED, **LIMITS}
+
+
+@pytest.fixture
+def older(bad, good):
+    """Write a copy of the good file whose history has only the first columns, and more changed."""
+
+    def write(columns, header=None, **arrays):
+        with np.load(good) as file:
+            names = json.loads(file["header"].tobytes())["history_fields"]
+            history = file["history"]
+        assert names[-2:] == ["validation_loss", "renewals"]
+        named = {**(header or {}), "history_fields": names[:columns]}
+        return bad(named, history=history[:, :columns], **arrays)
+
+    return write
 
 
 def test_tables_are_there_as_a_whole_and_beside_intercepts(bad):
@@ -583,9 +616,35 @@ def test_only_a_weighted_fit_needs_noise(bad):
     assert_refused(bad({"noise": None}), "array 'col_noise' is unknown")
 
 
-def test_version_3_has_no_levels_of_its_data(bad):
-    later = dict.fromkeys(("training", "value_name", "coverage"), REMOVED)
-    old = fastemf.load(bad({"version": 3, **later}, **TRAINED))
+def test_version_4_knows_of_no_limits(bad, older):
+    old = fastemf.load(older(-1, {"version": 4, "imputation": REMOVED}, **LIMITS))
+    assert old.imputation is None
+    assert {record.renewals for record in old.history} == {0}
+    assert_refused(bad({"version": 4}), "header field 'imputation' is unknown")
+
+
+@pytest.mark.parametrize(
+    ("header", "arrays", "message"),
+    [
+        ({"imputation": [2.0, 1.0]}, {}, "two bounds, finite and rising"),
+        ({"imputation": [0.0]}, {}, "two bounds, finite and rising"),
+        ({"imputation": [0.0, float("inf")]}, {}, "two bounds, finite and rising"),
+        ({"imputation": None}, {}, "is unknown"),
+        ({}, {"row_scales": np.ones(3)}, "row_scales"),
+        ({}, {"col_scales": np.zeros(5)}, "col_scales must be positive"),
+        ({}, {"beyond_right": np.array([[1.0, 1.0], [2.0, 2.0]])}, "must have knots that rise"),
+        ({}, {"beyond_left": np.array([[np.nan], [1.0]])}, "beyond_left"),
+        ({}, {"beyond_left": np.empty((2, 0))}, "at most 256 knots"),
+        ({}, {"beyond_left": np.ones(4)}, "at most 256 knots"),
+    ],
+)
+def test_wrong_replacements_of_limits_are_refused(header, arrays, message, bad):
+    assert_refused(bad(header, **arrays), message)
+
+
+def test_version_3_has_no_levels_of_its_data(bad, older):
+    later = dict.fromkeys(("training", "value_name", "coverage", "imputation"), REMOVED)
+    old = fastemf.load(older(-1, {"version": 3, **later}, **TRAINED, **LIMITS))
     assert old.training is old.value_name is old.coverage is None
     assert_refused(bad({"version": 3}), "is unknown")
 
@@ -609,22 +668,17 @@ def test_wrong_levels_of_the_data_are_refused(changed, message, model, bad):
     assert_refused(bad({"value_name": 7}), "value_name must be a string")
 
 
-def test_version_2_has_neither_shift_nor_noise(bad):
-    old = fastemf.load(bad({"version": 2, **LATER}, **LATER_ARRAYS))
+def test_version_2_has_neither_shift_nor_noise(bad, older):
+    old = fastemf.load(older(-1, {"version": 2, **LATER}, **LATER_ARRAYS))
     assert (old.shift, old.family, old.tuning) == (0.0, "even", None)
     assert old.rows.noise is None
     assert old.cols.noise is None
     assert_refused(bad({"version": 2}), "is unknown")
 
 
-def test_version_1_has_no_validation_loss(bad, good):
-    with np.load(good) as file:
-        columns = json.loads(file["header"].tobytes())["history_fields"]
-        history = file["history"]
-    assert columns[-1] == "validation_loss"
+def test_version_1_has_no_validation_loss(bad, older):
     first = {"version": 1, "row_labels": REMOVED, "col_labels": REMOVED, **LATER}
-    named = {**first, "history_fields": columns[:-1]}
-    old = bad(named, history=history[:, :-1], **LATER_ARRAYS)
+    old = older(-2, first, **LATER_ARRAYS)
     assert np.isnan([record.validation_loss for record in fastemf.load(old).history]).all()
     assert_refused(bad(first, **LATER_ARRAYS), "history must have its columns")
 

@@ -113,7 +113,9 @@ def test_figures_are_those_of_evaluate(model):
     texts = Page(fastemf.report(model, TEST)).texts
     found = model.evaluate(TEST)
     if isinstance(model, fastemf.Quantiles):
-        wanted = [loss for one in found for loss in (one.pinball, one.constant, one.row_column)]
+        wanted = [
+            loss for one in found.promises for loss in (one.pinball, one.constant, one.row_column)
+        ]
     else:
         wanted = [score.loss for score in found.scores]
         for line in found.verdict().splitlines():
@@ -151,12 +153,14 @@ def test_tenths_hold_all_observations_and_average_to_the_effective_level(model):
         edges = [edge for one in parts for edge in (one.smallest, one.largest)]
         assert edges == sorted(edges)
         if isinstance(model, fastemf.Quantiles):
-            np.testing.assert_allclose([one.level for one in parts], found[at].deciles, rtol=1e-9)
+            np.testing.assert_allclose(
+                [one.level for one in parts], found.promises[at].deciles, rtol=1e-9
+            )
             continue
         r = np.abs(about.residuals(at))[np.argsort(about.predicted[at], kind="stable")]
         masses = [part.sum() for part in np.array_split(r, 10)]
         whole = np.average([one.level for one in parts], weights=masses)
-        assert whole == pytest.approx(found.score(omega=level).effective_omega, rel=1e-9)
+        assert whole == pytest.approx(found.score(level=level).effective_omega, rel=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:.*are zero")

@@ -251,7 +251,7 @@ CRAFTED = [
     ({"schedule": [0.1, 1e9, 1.0]}, {}, "schedule must be settled or not"),
     ({"schedule": [1e308, 0.1, 1.0]}, {}, "its ridge must not overflow float64"),
     ({"schedule": [0.1]}, {}, "'schedule' must be 3 numbers"),
-    ({}, {"history": np.ones((0, 16))}, "history must have a sweep"),
+    ({}, {"history": np.ones((0, 17))}, "history must have a sweep"),
     ({}, {"history": record(sweep=2.0)}, "history must number its sweeps from 1"),
     ({}, {"history": record(accepted=0.0)}, "history must count its restarts"),
     ({}, {"history": record(accepted=0.5)}, "history must have 0 or 1 as accepted"),
