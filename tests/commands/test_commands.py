@@ -598,6 +598,38 @@ def test_a_matrix_is_evaluated_in_its_order(quiet):
     assert quiet("evaluate", "matrix.npz", "R.mtx") == f"{expected}\n"
 
 
+# --- values that are limits ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["fit", "levels"])
+def test_limits_are_told_as_in_python(log, command, quiet):
+    lines = Path("log.csv").read_text().splitlines()
+    limit = float(np.quantile([float(line.split(",")[2]) for line in lines[1:]], 0.9))
+    marked = [
+        f"{line},{'right' if float(line.split(',')[2]) >= limit else ''}" for line in lines[1:]
+    ]
+    Path("marked.csv").write_text("\n".join([f"{lines[0]},late", *marked]) + "\n")
+    at = ["--omega", "0.4"] if command == "fit" else ["--omegas", "0.4", "0.6"]
+    quiet(command, "log.csv", *SMALL, *at, "--censored-above", repr(limit), "-o", "limit.npz")
+    quiet(command, "marked.csv", *SMALL, *at, "--censored", "late", "-o", "marks.npz")
+    if command == "fit":
+        expected = fastemf.complete("log.csv", 0.4, censored=("right", limit), **NAMES, **FITTED)
+    else:
+        expected = fastemf.complete_levels(
+            "log.csv", (0.4, 0.6), censored=("right", limit), **NAMES, **FITTED
+        )
+    cells = expected.axes[0].ids()[:5], expected.axes[1].ids()[:5]
+    for name in ("limit.npz", "marks.npz"):
+        found = fastemf.load(name)
+        np.testing.assert_array_equal(found.predict(*cells), expected.predict(*cells))
+
+
+def test_two_ways_to_tell_of_limits_are_refused(log, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["fit", log, "--censored-above", "3", "--censored", "late", "-o", "x.npz"])
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
 # --- texts that are written in another way ---------------------------------------------------
 
 
