@@ -112,7 +112,11 @@ def _search(tuner: Tuner, marks: Marks, earlier: Tuning | None) -> Tuned:
         best, known = earlier.best.family, {step.family for step in earlier.steps}
         families = [best, *(family for family in families if family not in known)]
     for family in families:
-        tuner.try_family(family, around)
+        if around is None and tuner.has_many and family != families[0]:
+            # Its path is much like the first one's, and each of its steps takes long.
+            tuner.try_family(family, tuner.best_of(families[0]), narrow=1)
+        else:
+            tuner.try_family(family, around)
     losses = {candidate.family: candidate.step.loss for candidate in reversed(tuner.tried)}
     if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
         tuner.try_noise()

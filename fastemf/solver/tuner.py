@@ -42,6 +42,7 @@ DOUBT = 0.5  # standard errors by which a stronger ridge may be worse
 SIMPLER = 1.005  # of the best loss, which a simpler candidate may have
 NOISE_ROUNDS = 3  # of scales that start anew
 NARROW = 2  # steps either side of the ridge of an earlier fit
+CLEARLY = 1.03  # of the best loss, beyond which many cells leave no doubt that the path goes up
 MOVING = 10  # sweeps in which the noise-following ridge leaves the ridge of the path
 FOLLOWING = 60  # sweeps of a trial at it: enough to tell whether it is the better one
 
@@ -96,6 +97,18 @@ class Tuner:
     def rng(self) -> np.random.Generator:
         """Make the random numbers of the next candidate, whoever has tried those before it."""
         return np.random.default_rng([self.seed, len(self.tried)])
+
+    @property
+    def has_many(self) -> bool:
+        """Whether there are so many cells that one trial is enough."""
+        return len(self.trials) == 1
+
+    def best_of(self, family: str) -> float | None:
+        """Return the best ridge of a family, in units of the noise's norm; None without factors."""
+        tried = [one.step for one in self.tried if one.family == family and one.step.rank > 0]
+        if not tried or not self.noise.get(family, 0) > 0:
+            return None
+        return min(tried, key=lambda step: step.loss).reg / self.noise[family]
 
     # --- intercepts ------------------------------------------------------------------------
 
@@ -197,11 +210,11 @@ class Tuner:
         ridge = Ridge(0.0, self.intercept_ridge)
         return self._fitted(engine, engine.no_factors(), ridge, even(engine.masses))
 
-    def try_family(self, family: str, around: float | None) -> None:
+    def try_family(self, family: str, around: float | None, narrow: int = NARROW) -> None:
         """Try the path of a family, from its intercepts on.
 
         It ends when nothing has been better for a while. With `around`, in units of the noise's
-        norm, it begins two steps before that ridge, and ends two steps after it unless the last
+        norm, it begins `narrow` steps before that ridge, and ends as many after it unless the last
         is the best.
         """
         last = next(candidate for candidate in self.tried if candidate.family == "even")
@@ -221,13 +234,15 @@ class Tuner:
             return
         first, least = FIRST, 0.0
         if around is not None:
-            first, least = min(FIRST, around / RATIO**NARROW), 1.01 * around * RATIO**NARROW
+            first, least = min(FIRST, around / RATIO**narrow), 1.01 * around * RATIO**narrow
         for step in range(MOST_STEPS):
             reg = first * RATIO**step * noise
             last = self._try(family, reg, partial(self._all_stepped, begin, reg))
             losses.append(last.step.loss)
             since = len(losses) - 1 - int(np.argmin(losses))
             if since >= 3 or (since == 2 and losses[-1] > 1.01 * min(losses)):
+                break
+            if since > 0 and self.has_many and losses[-1] > CLEARLY * min(losses):
                 break
             if since > 0 and reg <= least * noise:
                 break
@@ -259,7 +274,7 @@ class Tuner:
         """Go on from a fit at the next ridge."""
         ridge = Ridge(reg, self.intercept_ridge)
         factors = self._joined(fit, reg, rng)
-        sweeps = SWEEPS if len(self.trials) > 1 else max(1, SWEEPS // 2)
+        sweeps = max(1, SWEEPS // 2) if self.has_many else SWEEPS
         factors, _ = swept(fit.engine, factors, ridge, self.settings, sweeps, STEP_TOL)
         factors = _alive(fit.engine, factors)
         # The shift moves little from step to step: one Newton step follows it.
