@@ -269,6 +269,8 @@ class Store(Source):
 def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     """Open a store that `fastemf.store.build` wrote; its entries stay on disk.
 
+    It is read as it is now: who opens it later sees what is appended meanwhile.
+
     Parameters
     ----------
     path
