@@ -89,6 +89,20 @@ def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[s
     }  # fmt: skip
 
 
+def append_store(source: str, target: str, times: str, budget: str) -> dict[str, list[float]]:
+    """Append a Parquet file of columns row, col and value to a store, again and again; time it."""
+    import pyarrow.parquet  # noqa: F401
+
+    from fastemf import store
+
+    seconds = []
+    for _ in range(int(times)):
+        began = time.perf_counter()
+        store.append(target, source, rows="row", cols="col", values="value", budget=int(budget))
+        seconds.append(time.perf_counter() - began)
+    return {"seconds": seconds}
+
+
 def resident(field: str) -> int:
     """Return bytes of this process: VmRSS now, VmHWM at most; without /proc always the latter."""
     try:
@@ -109,6 +123,7 @@ def forget_peak() -> None:
 
 TASKS = {
     "imports": imports, "first_call": first_call, "memory": memory, "build_store": build_store,
+    "append_store": append_store,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""``python -m bench.store --entries N``: building a store from Parquet, and fitting it.
+"""``python -m bench.store --entries N``: building a store from Parquet, adding to it, fitting it.
 
 Time and peak memory of the build, in a process of its own, at a tenth of the entries and at
 all of them; then sweeps over the store against sweeps over the same data in memory, in turn,
-with everything in the page cache.
+with everything in the page cache. At last one percent is appended, again and again, and sweeps are
+taken over what has become of the store.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def write_parquet(path: Path, entries: int) -> None:
             writer.write_table(pa.table(list(columns), schema=schema))
 
 
-def report_build(folder: Path, entries: int, budget: int) -> Path:
+def report_build(folder: Path, entries: int, budget: int) -> tuple[Path, float]:
     source, target = folder / f"{entries}.parquet", folder / f"store-{entries}"
     write_parquet(source, entries)
     m, n = Stream(entries).shape
@@ -40,7 +41,22 @@ def report_build(folder: Path, entries: int, budget: int) -> Path:
         f"of which {done['level'] / 1e6:.0f} MB interpreter and libraries",
         flush=True,
     )
-    return target
+    return target, done["seconds"]
+
+
+def report_append(path: Path, entries: int, budget: int, times: int, built: float) -> None:
+    """Append one percent to a store, which took `built` seconds, so many times."""
+    source = path.with_suffix(".parquet")
+    write_parquet(source, entries // 100)
+    seconds = call("append_store", source, path, times, budget)["seconds"]
+    shares = sorted(one / built for one in seconds)
+    print(
+        f"append {entries // 100 / 1e6:g}M entries, {times} times: the first takes "
+        f"{seconds[0] / built:.3f} of the build, where loading the kernels counts, half of them "
+        f"{shares[times // 2]:.3f} or less, the longest {shares[-1]:.3f}, "
+        f"all {sum(shares) / times:.3f} on average",
+        flush=True,
+    )
 
 
 def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
@@ -73,13 +89,17 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="*", default=[8, 32], help="of the fits")
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--appends", type=int, default=20, help="of a percent each")
     parser.add_argument("--folder", help="where there is room; the default is the temporary one")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         entries = int(options.entries)
         for size in (entries // 10, entries):
-            path = report_build(Path(folder), size, int(options.budget))
+            path, built = report_build(Path(folder), size, int(options.budget))
+        for k in options.ranks:
+            report_fit(path, k, options.sweeps, options.repeats)
+        report_append(path, entries, int(options.budget), options.appends, built)
         for k in options.ranks:
             report_fit(path, k, options.sweeps, options.repeats)
 

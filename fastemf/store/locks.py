@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from fastemf.store.files import open_regular
+from fastemf.store.manifest import reading
 
 __all__ = ["Hold", "appending", "is_at", "is_free", "is_locked"]
 
@@ -97,7 +98,8 @@ class Hold:
         files: list[io.FileIO] = []
         weakref.finalize(self, _close, files)
         for path in paths:
-            files.append(open_regular(path))
+            with reading(path):
+                files.append(open_regular(path))
             with suppress(BlockingIOError):  # about to be removed, which who opens the store finds
                 is_locked(files[-1], shared=True)
 

@@ -32,7 +32,6 @@ from fastemf.store.manifest import (
     Manifest,
     StoreError,
     array_name,
-    reading,
 )
 from fastemf.store.merging import Merge
 from fastemf.store.segment import SegmentSide
@@ -119,19 +118,23 @@ class StoredSide(Readable):
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
         kinds = ("values", "weights") if self.manifest.weighted else ("values",)
-        rest = [np.empty(0, self.dtype)] * 2
+        pending: list[list[NDArray[Any]]] = [[] for _ in kinds]  # less than a piece, by kind
+        size = 0
         for first, last in pairwise(self.cuts().tolist()):
             merge = Merge(self.segments, first, last)
-            for number, kind in enumerate(kinds):
-                column = merge.read(kind, np.empty(merge.size, self.dtype))
-                rest[number] = np.concatenate([rest[number], column])
-            values, weights = rest
-            whole = values.size // PART * PART
+            for kind, pieces in zip(kinds, pending, strict=True):
+                pieces.append(merge.read(kind, np.empty(merge.size, self.dtype)))
+            size += merge.size
+            is_last = last == self.indptr.size - 1
+            if size < PART and not is_last:
+                continue
+            columns = [np.concatenate(pieces) for pieces in pending]
+            values, weights = columns[0], columns[1] if len(columns) > 1 else columns[0][:0]
+            whole = size if is_last else size // PART * PART
             for part in parts(whole):
                 yield values[part], weights[part]
-            rest = [values[whole:].copy(), weights[whole:].copy()]
-        if rest[0].size:
-            yield rest[0], rest[1]
+            pending = [[column[whole:].copy()] for column in columns]
+            size -= whole
         self._finish()
 
     def read(self, first: int, last: int) -> Side:
@@ -269,6 +272,8 @@ class Store(Source):
 def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
     """Open a store that `fastemf.store.build` wrote; its entries stay on disk.
 
+    It is read as it is now: who opens it later sees what is appended meanwhile.
+
     Parameters
     ----------
     path
@@ -318,8 +323,7 @@ def hold_state(folder: Path) -> tuple[Manifest, Hold]:
         try:
             manifest = Manifest.read(folder)
             paths = [folder / one.file(array_name(0, "indptr")) for one in manifest.parts]
-            with reading(paths[0]):
-                hold = Hold(paths)
+            hold = Hold(paths)
         except StoreError:
             if _identity(folder) == before:
                 raise

@@ -30,6 +30,10 @@ def test_build_and_fit(tmp_path, capsys):
     assert done["peak"] >= done["level"] > 0
     store.report_fit(target, k=2, sweeps=1, repeats=1)
     assert "bitwise identical" in capsys.readouterr().out
+    store.report_append(target, 3000, 20000, 3, built=1.0)
+    assert "append 3e-05M entries, 3 times: the first takes" in capsys.readouterr().out
+    store.report_fit(target, k=2, sweeps=1, repeats=1)
+    assert "bitwise identical" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_store import traced_peak
 from test_store_build import assert_same
 
 import fastemf
@@ -192,6 +193,33 @@ def test_blocks_are_within_the_budget(path):
     assert len(sizes) > 3
     assert all(size * 20 <= 400 or groups == 1 for size, groups in sizes)
     assert sum(size for size, _ in sizes) == 240
+
+
+@pytest.mark.compiled
+def test_memory_is_the_budget_not_the_data(tmp_path, monkeypatch):
+    monkeypatch.setattr(compaction, "MOST", 2)
+    size, budget = 500_000, 1_600_000
+    rng = np.random.default_rng(0)
+
+    def half():
+        rows, cols = rng.integers(0, 3000, size), rng.integers(0, 800, size)
+        return rows.astype(np.int32), cols.astype(np.int32), rng.random(size)
+
+    options = {"reg": "noise", "max_iter": 1}
+    fit(tuple(column[:5000] for column in half()), **options)  # all kernels are loaded
+    data = 12 * 2 * size  # bytes of one side
+    store.build(half(), tmp_path / "store", shape=(3000, 800), budget=budget)
+    second = half()
+    peak, _ = traced_peak(lambda: store.append(tmp_path / "store", second, budget=budget))
+    assert peak < 2 * budget < data / 3
+    stored = store.open(tmp_path / "store", budget=budget)
+    assert len(stored.by_row.segments) == 2
+    peak, _ = traced_peak(lambda: fit(stored, **options))
+    slack = 1 << 22  # factors, the start's sketches, and stretches of 65,536 in float64
+    assert peak < budget + slack < data / 2
+    third = tuple(column[:9] for column in second)  # which has the halves merged
+    peak, _ = traced_peak(lambda: store.append(tmp_path / "store", third, budget=budget))
+    assert peak < 2 * budget
 
 
 # --- labels --------------------------------------------------------------------------------
