@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fastemf.observations.source import Grouped, Side, Source
 
-__all__ = ["BlockChange", "ChangedSource"]
+__all__ = ["BlockChange", "ChangedSource", "WrappedSide"]
 
 _Arrays = tuple[NDArray[Any], ...]
 
@@ -71,16 +71,12 @@ def _changed(side: Grouped, axis: int, change: BlockChange) -> Grouped:
     return _ChangedSide(side, own, others, change)
 
 
-class _ChangedSide:
-    """One side of a source that is read elsewhere."""
+class WrappedSide:
+    """One side of a source that is read elsewhere: what another one has of it."""
 
-    def __init__(self, side: Grouped, own: _Arrays, others: _Arrays, change: BlockChange) -> None:
-        self._side, self._own, self._others, self._change = side, own, others, change
-        self.mass = side.mass
-        if change.counts:
-            self.mass = np.empty_like(side.mass)
-            for rows, found in self.each(_mass_of, (), (), n_threads=1):
-                self.mass[rows] = found
+    def __init__(self, side: Grouped) -> None:
+        self._side = side
+        self.mass = side.mass  # summed weight of each group
 
     @property
     def indptr(self) -> NDArray[np.int64]:
@@ -96,6 +92,18 @@ class _ChangedSide:
     def dtype(self) -> np.dtype[Any]:
         """Type of the values."""
         return self._side.dtype
+
+
+class _ChangedSide(WrappedSide):
+    """One side of it, with other blocks."""
+
+    def __init__(self, side: Grouped, own: _Arrays, others: _Arrays, change: BlockChange) -> None:
+        super().__init__(side)
+        self._own, self._others, self._change = own, others, change
+        if change.counts:
+            self.mass = np.empty_like(side.mass)
+            for rows, found in self.each(_mass_of, (), (), n_threads=1):
+                self.mass[rows] = found
 
     def each(
         self, task: Callable[..., Any], others: _Arrays, own: _Arrays, *args: Any, n_threads: int

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.observations.changed import WrappedSide
 from fastemf.observations.memory import Observations
 from fastemf.observations.source import Grouped, Side, Source
 
@@ -49,32 +50,12 @@ class _Transformed(Source):
         self.col_labels = source.col_labels
 
 
-class _TransformedSide:
+class _TransformedSide(WrappedSide):
     """One side of it."""
 
     def __init__(self, side: Grouped, change: Change) -> None:
-        self._side = side
+        super().__init__(side)
         self._change = change
-
-    @property
-    def indptr(self) -> NDArray[np.int64]:
-        """Where each group begins, over all blocks."""
-        return self._side.indptr
-
-    @property
-    def mass(self) -> NDArray[np.float64]:
-        """Summed weight of each group (its count without weights)."""
-        return self._side.mass
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return self._side.size
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-        return self._side.dtype
 
     def each(
         self,
