@@ -22,8 +22,8 @@ KERNELS = [name for name in MODULES if name.startswith("kernels.")]
 # A public module at the top counts as a room where lower rooms use it.
 ROOMS = [
     "support", "loss", "metrics", "kernels", "inputs", "observations", "store", "cluster",
-    "operators", "solver", "stacking", "model", "fit_plan", "completion", "sensing", "tasks", "reporting",
-    "experiments", "commands", "shell",
+    "operators", "solver", "stacking", "model", "fit_plan", "completion", "sensing", "tasks",
+    "reporting", "experiments", "commands", "shell",
 ]  # fmt: skip
 SHELL = ("cli", "__main__")
 
