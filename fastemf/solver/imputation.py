@@ -39,6 +39,7 @@ NOISE_ROUNDS = 4
 WIDEST = 8.0  # spreads of the data beyond the furthest limit: no value is put further out
 MOST = 300_000  # observations that tell the distribution of the residuals
 TOL = 1e-6
+NOTHING = np.empty(0)
 OUTLIERS, FEWEST = 0.01, 100  # share of the censored cells, and number of others that are enough
 
 
@@ -101,7 +102,8 @@ def imputed(
             factor = factor[:, :-1]
         known[:, 1] = scale
         arrays.append((np.ascontiguousarray(factor), known))
-    return ChangedSource(source, BlockChange(_imputed_block, (arrays[0], arrays[1]), (imputation,)))
+    curves = replace(imputation, scales=(NOTHING, NOTHING))  # blocks get their part of the scales
+    return ChangedSource(source, BlockChange(_imputed_block, (arrays[0], arrays[1]), (curves,)))
 
 
 def replaced(data: Data, settings: Settings) -> Source:

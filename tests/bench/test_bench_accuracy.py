@@ -7,7 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from bench.accuracy import FAMILIES, METHODS, SETS, Cells, Training, least_squares, quantiles, score
+from bench.accuracy import (
+    FAMILIES,
+    METHODS,
+    SETS,
+    Cells,
+    Training,
+    censoring,
+    least_squares,
+    quantiles,
+    score,
+)
 from bench.accuracy.__main__ import main
 from bench.accuracy.report import bars, markdown, promises
 from fastemf.loss import expectile
@@ -74,6 +84,26 @@ def test_quantiles_smoke(tmp_path, capsys):
     assert len(runs) == 2 * 3 * 4  # sets, quantiles, methods
     assert all(run["error"] is None for run in runs)
     assert all(0 < run["loss"] < 2 and 0.3 < run["coverage"] <= 1 for run in runs)
+
+
+@pytest.mark.compiled
+def test_censored_smoke(capsys):
+    assert main(["--censored", "--smoke", "--seeds", "0", "--omegas", "0.5"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("told ") == len(censoring.CUTS) * len(censoring.NOISES) * 2 + 1
+
+
+def test_bars_of_censored_values():
+    case = {"cut": 0.9, "noise": 0.1, "omega": 0.5, "intercepts": False}
+    runs = [
+        case | {"seed": 0, "told": 0.8, "dropped": 0.9},
+        case | {"seed": 1, "told": 1.1, "dropped": 1.0},
+    ]
+    mean, worst, behind, which = censoring.bars(runs)
+    assert "0.950 (bar 0.9) MISSED" in mean
+    assert worst.startswith("worst: 1.100")
+    assert behind == "not better than dropping: 1 of 2"
+    assert "seed 1" in which
 
 
 def test_bars_of_quantiles():

@@ -601,6 +601,7 @@ def test_a_matrix_is_evaluated_in_its_order(quiet):
 # --- values that are limits ------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
 @pytest.mark.parametrize("command", ["fit", "levels"])
 def test_limits_are_told_as_in_python(log, command, quiet):
     lines = Path("log.csv").read_text().splitlines()
