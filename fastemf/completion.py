@@ -216,12 +216,13 @@ def complete(
     is an experimental fact.
 
     Censored values are replaced as Buckley and James (1979) do: by the fit plus the mean residual
-    beyond the limit under the Kaplan–Meier estimate of all residuals, in units of the noise of
-    rows and columns, a few times as the fit improves (``renewals`` of its history). This assumes
-    that residuals beyond a limit are like those of other rows and columns, in that unit, and that
-    what is censored does not depend on more than the limit. Of a row or column most of which is
-    censored hardly more can be known than that it lies beyond; and what lies further out than all
-    residuals that were observed remains unknown anywhere, so high levels stay too low.
+    beyond the limit under the Kaplan–Meier estimate of the residuals of cells with like fitted
+    values, in units of the noise of rows and columns, a few times as the fit improves
+    (``renewals`` of its history). This assumes that residuals beyond a limit are like those of
+    other rows and columns, in that unit, and that what is censored does not depend on more than
+    the limit. Of a row or column most of which is censored hardly more can be known than that it
+    lies beyond; and what lies further out than all residuals that were observed remains unknown
+    anywhere, so high levels stay too low.
 
     Examples
     --------

@@ -166,7 +166,8 @@ def level_for_coverage(  # type: ignore[misc]  # whose settings have names
     held_out
         Share of the cells to hold out, in (0, 1). Repeated observations of a cell stay together.
     rows, cols, values, weights, censored, shape
-        As in `complete`. Weights also count in the share.
+        As in `complete`. Weights also count in the share; censored values that are held out count
+        there as their limits.
     reg
         Ridge, as in `complete`; ``"auto"`` tunes one level for all.
     reg_scaling, intercepts, tol, momentum, orthogonalize, solver, patience, n_jobs, progress

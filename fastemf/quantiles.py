@@ -93,7 +93,9 @@ def complete_quantiles(
     k
         Rank of each fit; 0 as in `complete`.
     rows, cols, values, weights, censored, shape, client
-        As in `complete`. Weight two is the observation twice.
+        As in `complete`. Weight two is the observation twice. Each censored value is replaced
+        once, by one number: quantiles near and beyond the share that is not censored are then too
+        low, and what is promised of them, being measured on such numbers, too good.
     reg
         Ridge of the fits, as in `complete`; ``"auto"`` tunes one level and the normal scores.
     intercepts
@@ -166,7 +168,7 @@ def complete_quantiles(
     ):
         check_rank(settings.k, given.shape, minimum=0)
         data = hold_apart(given, None, settings.generator(), names, censored)
-        source = replaced(data, settings)
+        source, imputation = replaced(data, settings)
         cells = sampled(source, data.marks)
         _check_enough(cells, wanted)
         levels = _levels(wanted)
@@ -194,7 +196,8 @@ def complete_quantiles(
         parts.append(found)
         promises.append(_promise(cells, tau, together, found))
     location_fits[0] = replace(
-        location_fits[0], value_name=data.value_name, training=training
+        location_fits[0], value_name=data.value_name, training=training,
+        imputation=imputation,
     )  # fmt: skip
     every = (tuple(location_fits), *level_fits, tuple(score_fits))
     _warn_of_limits(every, max_iter)

@@ -203,6 +203,46 @@ def test_a_column_of_a_table_says_it(tmp_path):
     assert fits[0].history[-1].renewals > 0
 
 
+def test_missing_marks_are_none_in_any_library():
+    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    marks = ["right", None, "left", None]
+    for column in (
+        pd.Series(["right", np.nan, "left", None], dtype=object),
+        pd.Series(marks, dtype="string"), pd.Series(marks, dtype="category"),
+        pl.Series(marks), np.array(marks, object), pd.Series([1.0, np.nan, -1.0, np.nan]),
+        pl.Series([1.0, None, -1.0, None]), ["1.0", "", "-1.0", "nan"],
+    ):  # fmt: skip
+        assert codes_of_lines(column).tolist() == [1, 0, -1, 0]
+    for column in (
+        pd.Series([True, np.nan, False, None], dtype=object),
+        pd.Series([True, None, False, None], dtype="boolean"), pl.Series([True, None, False, None]),
+    ):  # fmt: skip
+        assert codes_of_lines(column).tolist() == [1, 0, 0, 0]
+
+
+def test_a_matrix_of_marks_goes_by_its_labels():
+    pd = pytest.importorskip("pandas")
+    R = pd.DataFrame([[1.0, 2.0, np.nan], [4.0, np.nan, 6.0]], ["b", "a"], ["x", "y", "z"])
+    marks = pd.DataFrame([[True, False, None], [False, False, True]], R.index, R.columns)
+    labels = fastemf.Labels(["a", "b"]), fastemf.Labels(["z", "y", "x"])
+    for observed in (observe(R, censored=marks), observe(R, censored=marks, labels=labels)):
+        side = observed.by_row
+        assert sorted(side.values[side.censored == 1].tolist()) == [1.0, 6.0]
+    with pytest.raises(ValueError, match="the index and the columns of R"):
+        observe(R, censored=marks.loc[["a", "b"]])
+    with pytest.raises(ValueError, match="where R has labels, got a matrix"):
+        observe((["a"], ["x"], [1.0]), labels=(None, None), censored=np.ones((1, 1)))
+
+
+def test_a_stream_is_read_once():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"r": ["a", "b"], "c": ["x", "y"], "v": [1.0, 2.0], "m": [True, False]})
+    names = {"rows": "r", "cols": "c", "values": "v"}
+    for marks in ("m", [True, False]):
+        observed = observe(table.to_reader(), censored=marks, **names)
+        assert observed.by_row.censored.tolist() == [1, 0]
+
+
 def test_left_is_right_in_the_mirror():
     i, j, values, limit = capped()
     cut = np.minimum(values, limit)
@@ -221,11 +261,34 @@ def test_another_unit_scales_exactly():
     np.testing.assert_array_equal(predictions(big), 1024 * predictions(one))
 
 
-def test_a_limit_that_nothing_reaches_changes_nothing():
+def test_a_limit_that_nothing_reaches_changes_nothing(tmp_path):
     i, j, values, _ = capped()
     plain = fastemf.complete((i, j, values), 0.5, 2, **NOISE)
-    told = fastemf.complete((i, j, values), 0.5, 2, censored=("right", 1e9), **NOISE)
-    same_bits(plain, told)
+    fastemf.store.build((i, j, values), tmp_path / "store")
+    for data in ((i, j, values), tmp_path / "store"):
+        with pytest.warns(UserWarning, match=r"no value is at or beyond the limit 1e\+09"):
+            told = fastemf.complete(data, 0.5, 2, censored=("right", 1e9), **NOISE)
+        same_bits(plain, told)
+
+
+def test_weight_two_is_the_observation_twice():
+    i, j, values, limit = capped(m=20, n=15)
+    cut = np.minimum(values, limit)
+    told = {**NOISE, "censored": ("right", limit), "tol": 1e-9, "max_iter": 300}
+    once = fastemf.complete((i, j, cut), 0.7, 1, weights=np.full(cut.size, 2.0), **told)
+    twice = fastemf.complete(tuple(np.repeat(part, 2) for part in (i, j, cut)), 0.7, 1, **told)
+    np.testing.assert_allclose(predictions(once), predictions(twice), rtol=1e-6)
+
+
+def test_patience_ends_a_fit_whose_values_could_still_be_renewed():
+    i, j, values, limit = capped(noise=1.0)
+    fit = fastemf.complete(
+        (i, j, np.minimum(values, limit)), 0.5, 8, reg=1e-6, validation=0.2, patience=2,
+        censored=("right", limit),
+    )  # fmt: skip
+    losses = [record.validation_loss for record in fit.history]
+    assert len(losses) - 1 - int(np.argmin(losses)) <= 2
+    assert fit.converged
 
 
 # --- sources ---------------------------------------------------------------------------------
@@ -260,6 +323,40 @@ def test_a_cluster_gives_the_same_bits(tmp_path):
         distributed.Client(cluster) as client,
     ):
         same_bits(here, fastemf.complete(tmp_path / "store", 0.9, 2, client=client, **options))
+
+
+@pytest.mark.thorough
+def test_quantiles_of_a_store_are_those_of_memory_and_take_newcomers(tmp_path):
+    i, j, values, limit = capped(m=60, n=50)
+    cut = np.minimum(values, limit)
+    fastemf.store.build((i, j, cut), tmp_path / "store")
+    told = {"censored": ("right", limit), "reg": "noise"}
+    here, there = (
+        fastemf.complete_quantiles(data, (0.5, 0.7), 1, **told)
+        for data in ((i, j, cut), tmp_path / "store")
+    )
+    np.testing.assert_array_equal(predictions(here), predictions(there))
+    here.save(tmp_path / "q.npz")
+    new = np.full((1, 50), np.nan)
+    new[0, :8] = limit
+    grown, as_values = (
+        model.extend(new, **more).predict(60, 0)
+        for model, more in (
+            (fastemf.load(tmp_path / "q.npz"), {"censored": ("right", limit)}), (here, {}),
+        )
+    )  # fmt: skip
+    assert (grown > as_values).all()
+
+
+def test_a_checkpoint_goes_from_memory_to_a_store(tmp_path):
+    i, j, values, limit = capped()
+    cut = np.minimum(values, limit)
+    fastemf.store.build((i, j, cut), tmp_path / "store")
+    options = {**NOISE, "censored": ("right", limit), "checkpoint": tmp_path / "state.npz"}
+    fastemf.complete((i, j, cut), 0.5, 2, max_iter=5, **options)
+    resumed = fastemf.complete(tmp_path / "store", 0.5, 2, resume=True, **options)
+    del options["checkpoint"]
+    same_bits(resumed, fastemf.complete((i, j, cut), 0.5, 2, **options))
 
 
 def test_an_interrupted_fit_ends_at_the_same_bits(tmp_path):
@@ -360,6 +457,10 @@ def test_a_limit_beyond_which_a_fit_lies_does_not_contradict_it():
         ([True, False], "each of the 3 observations, got 2"),
         (np.zeros((2, 2)), r"R's shape \(2, 3\), got \(2, 2\)"),
         ("ms", "R is no table; got 'ms'"),
+        (3.0, r'a time-out is \("right", 3.0\)'),
+        (([1, 0, 0], [0, 0, 1]), r'must be \("right", limit\)'),
+        ([[0, 2, 1], [0, 0, 0]], "as numbers 1, -1 and 0, got 2"),
+        (sp.csr_array([[0, 0, 1], [0, 5, 0]]), "as numbers 1, -1 and 0, got 5"),
         (("right", 0.0), "must leave some observations"),
     ],
 )
@@ -367,6 +468,13 @@ def test_bad_marks_are_refused(censored, message):
     R = ([0, 0, 1], [0, 1, 2], [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=message):
         fastemf.complete(R, 0.5, 1, censored=censored)
+
+
+def test_marks_of_a_dense_matrix_are_a_matrix():
+    with pytest.raises(ValueError, match="censored must be a matrix of R's shape"):
+        fastemf.complete(np.ones((2, 3)), 0.5, 1, censored=[True] * 6)
+    masked = np.ma.array(np.ones((1, 2)), mask=[[True, False]])
+    assert observe(np.ones((1, 2)), censored=masked).by_row.censored.tolist() == [0, 1]
 
 
 def test_a_store_takes_a_limit_only(tmp_path):
@@ -377,7 +485,7 @@ def test_a_store_takes_a_limit_only(tmp_path):
 
 def test_a_fit_that_was_not_told_of_limits_cannot_replace_them():
     fit = fastemf.complete(np.ones((2, 3)), 0.5, 1, reg=0)
-    with pytest.raises(ValueError, match="a fit that was told of censored values"):
+    with pytest.raises(ValueError, match="a fit some of whose own values were censored"):
         fit.fold_in(np.ones((1, 3)), censored=("right", 1.0))
 
 

@@ -49,7 +49,7 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
         "columns of a table",
         "Each line is one observation: who, of what, how much. Columns named by --rows and --cols "
         "become the rows and columns of the matrix. Not needed for a table of three columns in "
-        "this order, --weights apart.",
+        "this order, --weights and --censored apart.",
     )
     group.add_argument(
         "--rows", metavar="NAME", type=utf8, help="column of what becomes a row, such as clients"

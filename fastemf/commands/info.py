@@ -57,6 +57,7 @@ def describe(model: Any) -> dict[str, Any]:
         "rank": first.k,
         "dtype": str(first.X.dtype),
         "intercepts": first.rows.has_intercepts,
+        "censored": first.imputation is not None,
     }
     if promises is not None:
         about["fits"] = sum(map(len, model.fits))
@@ -124,8 +125,9 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
     if "quantiles" in facts:
         predicts = f"quantiles, from {facts['fits']} expectile fits, in the data's unit"
         promised = render_promises(facts["quantiles"])
-        return _lines([*lines, ("predicts", predicts), *promised])
-    lines.append(("predicts", f"{' + '.join(terms)}, in the data's unit"))
+        limits = _limits(facts)
+        return _lines([*lines, ("predicts", predicts), *limits, *promised, *_update(facts)])
+    lines += [("predicts", f"{' + '.join(terms)}, in the data's unit"), *_limits(facts)]
     for level in facts["levels"]:
         omega = level["omega"]
         lines.append(
@@ -152,15 +154,26 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
         added = f", with {facts['shift']:.4g} added to mu" if facts["shift"] else ""
         lines.append(("coverage", share + added))
-    if "update" in facts:
-        lines.append(("update", facts["update"]))
+    return _lines([*lines, *_update(facts)])
+
+
+def _limits(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    return [("limits", "censored values were replaced on the way")] if facts["censored"] else []
+
+
+def _update(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Say what an update did, and what it left out."""
+    lines = [("update", facts["update"])] if "update" in facts else []
+    gone = [f"{count:,} {what}" for what, count in facts.get("gone", {}).items() if count]
+    if gone:
+        lines.append(("", f"the old model's {' and '.join(gone)} that these data lack are gone"))
     if "left_out" in facts:
         added = f"{facts['new_rows']:,} new rows, {facts['observations']:,} observations"
         lines.append(("", added))
         left = [f"{count:,} {what}" for what, count in facts["left_out"].items() if count]
         if left:
             lines.append(("", f"left out: {' and '.join(left)}; --all refits with all data"))
-    return _lines(lines)
+    return lines
 
 
 def _lines(lines: list[tuple[str, str]]) -> str:

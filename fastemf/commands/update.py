@@ -32,7 +32,9 @@ def add(commands: Any) -> None:
         "new: the model is fitted to them again, starting from what it was. Columns are by "
         "default those of the fit.",
     )
-    parser.add_argument("model", help="model file, of fastemf fit, levels, select or update")
+    parser.add_argument(
+        "model", help="model file, of fastemf quantiles, fit, levels, select or update"
+    )
     add_data(parser, stores=True)
     add_censored(parser)
     parser.add_argument(
@@ -56,7 +58,8 @@ def run(args: argparse.Namespace) -> None:
     model = load(args.model)
     found: dict[str, Any]
     if args.everything:
-        updated, found = _refitted(args, model), {"update": "refit from the old model"}
+        updated = _refitted(args, model)
+        found = {"update": "refit with all data", "gone": _gone(model, updated)}
     else:
         updated, found = _extended(args, model)
     updated.save(args.out)
@@ -67,9 +70,15 @@ def _refitted(args: argparse.Namespace, model: Any) -> Any:
     """Fit all data as the model was fitted, starting from it."""
     from pathlib import Path
 
-    from fastemf import complete, complete_levels
+    from fastemf import complete, complete_levels, complete_quantiles
 
     data = read_data(args) if Path(args.data).is_dir() else read_judged(args, model)
+    if hasattr(model, "taus"):
+        first = model.fits[0][0]
+        return complete_quantiles(
+            data.pop("R"), model.taus, first.k, intercepts=first.rows.has_intercepts,
+            n_jobs=args.jobs, progress=stderr_is_terminal(), **data,
+        )  # fmt: skip
     fits = list(getattr(model, "fits", [model]))
     first = fits[0]
     settings = {
@@ -80,6 +89,17 @@ def _refitted(args: argparse.Namespace, model: Any) -> Any:
     if len(fits) == 1:
         return complete(data.pop("R"), first.omega, **data, **settings)
     return complete_levels(data.pop("R"), model.omegas, **data, **settings)
+
+
+def _gone(model: Any, updated: Any) -> dict[str, int]:
+    """Count the labels of a model that the data of its refit do not have."""
+    if model.row_labels is None or updated.row_labels is None:
+        return {}
+    counts = (
+        int((new.positions(old.labels.values, what) < 0).sum())
+        for old, new, what in zip(model.axes, updated.axes, ("rows", "columns"), strict=True)
+    )
+    return dict(zip(("rows", "columns"), counts, strict=True))
 
 
 def _extended(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]]:

@@ -19,12 +19,13 @@ __all__ = [
     "codes_of_lines",
     "is_by_cell",
     "left_of_limits",
+    "matrix_of",
 ]
 
 RIGHT, LEFT = 1, -1  # codes: the truth is at or above the value, at or below it; 0 is a value
 WORDS = {
-    "": 0, "none": 0, "nan": 0, "false": 0, "0": 0, "right": RIGHT, "true": RIGHT, "1": RIGHT,
-    "left": LEFT, "-1": LEFT,
+    "": 0, "none": 0, "nan": 0, "false": 0, "0": 0, "0.0": 0, "right": RIGHT, "true": RIGHT,
+    "1": RIGHT, "1.0": RIGHT, "left": LEFT, "-1": LEFT, "-1.0": LEFT,
 }  # fmt: skip
 RULE = (
     'censored must be ("right", limit), ("left", limit), or mark each observation as "right", '
@@ -53,9 +54,12 @@ def left_of_limits(r: NDArray[Any], codes: NDArray[np.int8]) -> NDArray[Any]:
 
 def cap_of(censored: Any) -> Cap | None:
     """Return the limit that a pair such as ``("right", 20.0)`` stands for; None for other forms."""
+    if isinstance(censored, numbers.Real):
+        raise ValueError(f'{RULE}, got {censored!r}; a time-out is ("right", {censored!r})')
     if not isinstance(censored, tuple):
         return None
-    if len(censored) != 2 or censored[0] not in ("right", "left"):
+    named = len(censored) == 2 and isinstance(censored[0], str)
+    if not named or censored[0] not in ("right", "left"):
         raise ValueError(f"{RULE}, got {censored!r:.200}")
     side, limit = censored
     right = isinstance(limit, numbers.Real) and not isinstance(limit, bool)
@@ -71,37 +75,65 @@ def is_by_cell(censored: Any) -> bool:
 
 def codes_of_lines(given: Any) -> NDArray[np.int8]:
     """Read one mark per observation: words, booleans, or the codes 1, -1 and 0."""
-    values = np.asarray(given.to_pylist() if hasattr(given, "to_pylist") else given)
+    # Arrow's dictionaries would be read as numbers.
+    values = (
+        np.array(given.to_pylist(), object) if hasattr(given, "to_pylist") else np.asarray(given)
+    )
     if values.ndim != 1:
         raise ValueError(f"{RULE}, got an array of {values.ndim} dimensions")
-    if values.dtype.kind in "bif":
-        return _checked(values)
-    found = np.empty(values.size, np.int8)
-    for word in set(values.tolist()):
-        code = WORDS.get("" if word is None else str(word).strip().lower())
-        if code is None:
-            raise ValueError(f"{RULE}, got {word!r:.200}")
-        found[values == word] = code
-    return found
+    return _codes_of(values)
 
 
 def codes_of_cells(
     censored: Any, shape: tuple[int, int], rows: NDArray[Any], cols: NDArray[Any]
 ) -> NDArray[np.int8]:
     """Look the marks of cells up in a matrix; cells that a sparse one does not store have none."""
-    if tuple(censored.shape) != shape:
-        raise ValueError(f"censored must have R's shape {shape}, got {tuple(censored.shape)}")
     if sp.issparse(censored):
-        # Adding up repeated cells of booleans would end at True, of codes at a number beyond 1.
-        signs = sp.csr_array(censored, dtype=np.float64)
-        return _checked(np.sign(np.asarray(signs[rows, cols]).ravel()))
-    values = np.asarray(censored)[rows, cols]
-    return _checked(values) if values.dtype.kind in "bif" else codes_of_lines(values)
+        stored = sp.coo_array(censored)
+        _check_shape(stored.shape, shape)
+        codes = sp.coo_array((_codes_of(stored.data).astype(float), stored.coords), shape)
+        found = np.asarray(codes.tocsr()[rows, cols]).ravel()
+        return np.asarray(np.sign(found), np.int8)
+    values = matrix_of(censored)
+    _check_shape(values.shape, shape)
+    return _codes_of(values[rows, cols])
 
 
-def _checked(values: NDArray[Any]) -> NDArray[np.int8]:
+def matrix_of(censored: Any) -> NDArray[Any]:
+    """Return a dense matrix of marks as an array; what is masked has none."""
+    if isinstance(censored, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(censored, 0))
+    return np.asarray(censored)
+
+
+def _check_shape(found: tuple[int, ...], shape: tuple[int, int]) -> None:
+    if tuple(found) != shape:
+        raise ValueError(f"censored must have R's shape {shape}, got {tuple(found)}")
+
+
+def _codes_of(values: NDArray[Any]) -> NDArray[np.int8]:
+    if values.dtype.kind not in "bif":
+        known: dict[Any, int] = {}
+        words = values.ravel().tolist()
+        return np.array([known.get(word) or _code(word, known) for word in words], np.int8)
     values = np.where(np.isnan(values), 0, values) if values.dtype.kind == "f" else values
     wrong = ~np.isin(values, (0, RIGHT, LEFT))
     if wrong.any():
-        raise ValueError(f"{RULE}; as numbers 1, -1 and 0, got {values[wrong][0]!r}")
+        raise ValueError(f"{RULE}; as numbers 1, -1 and 0, got {values[wrong][0].item()!r}")
     return values.astype(np.int8)
+
+
+def _code(word: Any, known: dict[Any, int]) -> int:
+    """Read one mark, and remember it."""
+    try:
+        is_missing = word is None or bool(word != word)
+    except TypeError:  # pandas' NA is neither equal to itself nor not
+        is_missing = True
+    if is_missing:
+        return 0
+    text = str(word).strip().lower()
+    code = WORDS.get(text)
+    if code is None:
+        raise ValueError(f"{RULE}, got {word!r:.200}")
+    known[word] = code
+    return code

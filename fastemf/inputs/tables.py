@@ -82,6 +82,11 @@ def as_arrow_table(table: Any, name: str) -> Any:
 # --- lines ---------------------------------------------------------------------------------
 
 
+def as_read(table: Any) -> Any:
+    """Return a table that can be read again, where it is a stream."""
+    return as_arrow_table(table, "R") if hasattr(table, "__arrow_c_stream__") else table
+
+
 def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
     """Return columns of a table in Arrow's form; those of pandas stay Series."""
     if is_frame(table):

@@ -27,6 +27,7 @@ from fastemf.model.prediction import Predicts, as_product, residuals
 from fastemf.model.reading import CellValues, read_observations
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
+from fastemf.observations.source import Source
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
 from fastemf.solver.engine import CompletionEngine
@@ -410,8 +411,14 @@ class Factorization(Model):
         folded_fit = replace(self._with_axis(folded, axis), training=training)
         return replace(folded_fit, history=(), converged=True)
 
-    def _solved_axis(self, observed: Observations, axis: int, n_threads: int) -> Axis:
+    def _solved_axis(
+        self, observed: Observations, axis: int, n_threads: int, of: Source | None = None
+    ) -> Axis:
+        """Solve for the items of an axis; `of` are the same entries with other weights."""
         engine = self._engine(observed, n_threads)
+        if of is not None:
+            engine = engine.on(of)
+            engine = engine.recounted() if self.reg_scaling == "count" else engine
         return folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
 
     def _with_new_limits(self, observed: Observations, axis: int, n_threads: int) -> Observations:
@@ -422,9 +429,10 @@ class Factorization(Model):
         given = observed
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of items that are all censored
-            observed = without_censored(given)
+            of: Source | None = without_censored(given)
             for _ in range(LIMIT_ROUNDS):
-                found = self._with_axis(self._solved_axis(observed, axis, n_threads), axis)
+                found = self._with_axis(self._solved_axis(observed, axis, n_threads, of), axis)
+                of = None
                 known = known_imputation(found.imputation)
                 observed = with_limits_replaced(given, found._without_tables, self.mu, known)
         return observed

@@ -24,7 +24,7 @@ def known_imputation(imputation: Imputation | None) -> Imputation:
     """Return what replaces censored values; an error where a fit has none."""
     if imputation is None:
         raise ValueError(
-            "censored needs a fit that was told of censored values: pass censored to complete too"
+            "censored needs a fit some of whose own values were censored, to know what lies beyond"
         )
     return imputation
 
@@ -44,7 +44,7 @@ def with_limits_replaced(
         noise = imputation.scales[0][i] * imputation.scales[1][j]
         values = side.values.copy()
         values[at] = imputation.values(side.values[at], side.censored[at], predicted, noise)
-        return replace(side, values=values)
+        return replace(side, values=values, censored=side.censored[:0])
 
     row, col = observed.by_row, observed.by_col
     return replace(

@@ -216,6 +216,7 @@ class Quantiles(Model):
     # --- new rows and columns --------------------------------------------------------------
 
     def _folded(self, observed: Observations, axis: int, n_threads: int) -> Quantiles:
+        observed = self.fits[0][0]._with_new_limits(observed, axis, n_threads)
         unlabelled = replace(observed, row_labels=None, col_labels=None)
         scored = transformed_in_memory(unlabelled, self.normal.of_values)
         left, fits = {}, []

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs import table_files, tables
-from fastemf.inputs.censoring import cap_of, codes_of_cells, codes_of_lines, is_by_cell
+from fastemf.inputs.censoring import cap_of, codes_of_cells, codes_of_lines, is_by_cell, matrix_of
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
@@ -26,6 +26,7 @@ from fastemf.support.memory import check_memory
 
 __all__ = ["Observations", "group", "kept_entries", "observe"]
 
+FLAT = ("csr", "csc", "coo")  # sparse formats that keep their values in one array
 POINTER_BYTES = 32  # of each row and column: where its entries begin, their mass, and counting
 
 
@@ -127,6 +128,8 @@ def observe(
             "reads it block by block"
         )
     names = (rows, cols, values)
+    if censored is not None and tables.is_table(R) and not tables.is_frame(R):
+        R = tables.as_read(R)  # a stream can be read once
     if not table_files.is_source(R):
         told = (shape, names, labels, n_threads, tables.table_row)
         return _marked(_observe(R, weights, *told), R, censored, *told)
@@ -150,7 +153,12 @@ def _marked(observed: Observations, R: Any, censored: Any, *given: Any) -> Obser
         codes = [cap.codes(side.values) for side in sides]
     elif isinstance(R, Observations):
         raise ValueError("censored belongs to the data: observations that are built have theirs")
-    elif is_by_cell(censored):
+    elif is_by_cell(censored) and not tables.is_frame(R):
+        if observed.row_labels is not None and (tables.is_table(R) or isinstance(R, tuple)):
+            raise ValueError(
+                "censored must be a column or a mark for each observation where R has labels, got "
+                "a matrix"
+            )
         row, col = sides
         shape = observed.shape
         codes = [
@@ -158,20 +166,36 @@ def _marked(observed: Observations, R: Any, censored: Any, *given: Any) -> Obser
             codes_of_cells(censored, shape, col.indices, col.keys),
         ]
     else:
-        if isinstance(censored, str):
-            if not tables.is_table(R):
-                raise ValueError(f"censored names a column, and R is no table; got {censored!r}")
-            [censored] = tables.select_columns(R, [censored])
-        lines = codes_of_lines(censored)
-        if lines.size != observed.size:
-            raise ValueError(
-                f"censored must mark each of the {observed.size} observations, got {lines.size}"
-            )
+        marks = _marks_in_form(R, censored, observed.size)
         # They take the way of weights to their places: positive numbers, one per observation.
-        placed = _observe(R, lines + 2.0, *given)
+        placed = _observe(R, marks, *given)
         codes = [np.asarray(s.weights - 2, np.int8) for s in (placed.by_row, placed.by_col)]
     by_row, by_col = (replace(s, censored=c) for s, c in zip(sides, codes, strict=True))
     return replace(observed, by_row=by_row, by_col=by_col)
+
+
+def _marks_in_form(R: Any, censored: Any, size: int) -> Any:
+    """Return the codes of `size` observations, from 1 to 3, in the form that weights have."""
+    if tables.is_frame(R) and is_by_cell(censored):
+        if tables.is_frame(censored) and not (
+            censored.index.equals(R.index) and censored.columns.equals(R.columns)
+        ):
+            raise ValueError("censored must have the index and the columns of R, got others")
+        marks = matrix_of(censored)
+        if marks.shape != R.shape:
+            raise ValueError(f"censored must have R's shape {R.shape}, got {marks.shape}")
+        codes = codes_of_lines(marks.ravel()).reshape(marks.shape)
+        return type(R)(codes + 2.0, index=R.index, columns=R.columns)
+    if isinstance(censored, str):
+        if not tables.is_table(R):
+            raise ValueError(f"censored names a column, and R is no table; got {censored!r}")
+        [censored] = tables.select_columns(R, [censored])
+    if not (tables.is_table(R) or isinstance(R, tuple) or getattr(R, "format", "") in FLAT):
+        raise ValueError("censored must be a matrix of R's shape, which is one, got one dimension")
+    lines = codes_of_lines(censored)
+    if lines.size != size:
+        raise ValueError(f"censored must mark each of the {size} observations, got {lines.size}")
+    return lines + 2.0
 
 
 def _observe(

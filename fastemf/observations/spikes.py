@@ -28,4 +28,5 @@ def warn_of_limits(observed: Observations) -> None:
                 f"{counts[end] / counts.sum():.1%} of the values equal the {name}, {found[end]:g}: "
                 f"if that is a limit, such as a time-out, which the truth lies beyond, pass "
                 f'censored=("{side}", {float(found[end])!r})'
+                + (f" (in a shell, --censored-above {found[end]:g})" if side == "right" else "")
             )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.observations.changed import WrappedSide
+from fastemf.observations.changed import ChangedSource, WrappedSide
 from fastemf.observations.memory import Observations
 from fastemf.observations.source import Grouped, Side, Source
 
@@ -44,8 +44,10 @@ class _Transformed(Source):
 
     def __init__(self, source: Source, change: Change) -> None:
         self.shape = source.shape
-        self.by_row = _TransformedSide(source.by_row, change)
-        self.by_col = _TransformedSide(source.by_col, change)
+        # As those of a changed source, sums are of the values that it was made of.
+        of = source.source if isinstance(source, ChangedSource) else source
+        self.by_row = _TransformedSide(source.by_row, change, of.by_row)
+        self.by_col = _TransformedSide(source.by_col, change, of.by_col)
         self.row_labels = source.row_labels
         self.col_labels = source.col_labels
 
@@ -53,9 +55,9 @@ class _Transformed(Source):
 class _TransformedSide(WrappedSide):
     """One side of it."""
 
-    def __init__(self, side: Grouped, change: Change) -> None:
+    def __init__(self, side: Grouped, change: Change, summed: Grouped) -> None:
         super().__init__(side)
-        self._change = change
+        self._change, self._summed = change, summed
 
     def each(
         self,
@@ -71,7 +73,7 @@ class _TransformedSide(WrappedSide):
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> NDArray[np.float64]:
         """Add up the terms of changed values; see `Grouped`."""
-        return self._side.sums(_OnValues(terms, self._change), *args)
+        return self._summed.sums(_OnValues(terms, self._change), *args)
 
 
 @dataclass(frozen=True, eq=False)

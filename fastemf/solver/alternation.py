@@ -201,7 +201,7 @@ class Alternation:
 
         end = state.point if state.best is None else state.best
         history = tuple(state.history)
-        ended = (state.converged and not self._is_due(state), state.stopped, state.spoilt)
+        ended = (self._has_converged(state), state.stopped, state.spoilt)
         return Outcome(end.X, end.Y, end.ridge, history, *ended, state.values_of)
 
     def _is_due(self, state: State) -> bool:
@@ -226,8 +226,14 @@ class Alternation:
 
     def _is_over(self, state: State) -> bool:
         out_of_sweeps = len(state.history) >= self.settings.max_iter
-        done = state.converged and not self._is_due(state)
-        return done or state.stopped or state.spoilt or out_of_sweeps
+        return self._has_converged(state) or state.stopped or state.spoilt or out_of_sweeps
+
+    def _has_converged(self, state: State) -> bool:
+        """Tell whether F has, with values that are final, or nothing held out gains any more."""
+        waited = self.held_out is not None and (
+            len(state.history) - state.best_sweep >= self.settings.sweeps_to_wait
+        )
+        return waited or (state.converged and not self._is_due(state))
 
     def _swept(self, state: State) -> Sweep:
         """Solve for Y, then for X, from an X that may be extrapolated."""
@@ -337,14 +343,13 @@ class Alternation:
         return sweep.end.rms <= engine.rounding or sweep.after <= root**2
 
     def _look_for_the_best(self, state: State) -> None:
-        """Remember the iterate that fits what is held out best; end when none has been better."""
+        """Remember the iterate that fits what is held out best."""
         if self.held_out is None:
             return
         sweep = len(state.history)
         # The start has not been judged: its loss is NaN.
         if state.best is None or not state.point.validation_loss >= state.best.validation_loss:
             state.best, state.best_sweep = state.point, sweep
-        state.converged |= sweep - state.best_sweep >= self.settings.sweeps_to_wait
 
 
 def orthonormalised(this: NDArray[Any], other: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

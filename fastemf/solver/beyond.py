@@ -1,4 +1,4 @@
-"""What censored residuals are replaced by, under the Kaplan–Meier estimate of all residuals.
+"""What censored residuals are replaced by, under the Kaplan–Meier estimate of residuals.
 
 A value c that is only known to be exceeded leaves x = c − fit, in units of the noise. At level ω
 the loss has slope w(u) u at a residual u; its mean over the residuals beyond x,

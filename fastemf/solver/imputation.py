@@ -106,14 +106,18 @@ def imputed(
     return ChangedSource(source, BlockChange(_imputed_block, (arrays[0], arrays[1]), (curves,)))
 
 
-def replaced(data: Data, settings: Settings) -> Source:
-    """Return what is to be fitted with its censored values replaced, for fits at several levels."""
+def replaced(data: Data, settings: Settings) -> tuple[Source, Imputation | None]:
+    """Return what is to be fitted with its censored values replaced, and what replaced them.
+
+    It is done once, for fits at several levels.
+    """
     if not data.is_censored:
-        return data.fitted
+        return data.fitted, None
     mu = data.fitted.expectile(settings.omega) if settings.intercepts else None
     engine = CompletionEngine(data.fitted, settings.omega, mu=mu, n_threads=settings.n_threads)
     censoring = Censoring(engine, engine, data.cap, data.marks)
-    return censoring.engine(censoring.first(settings)).observations
+    first = censoring.first(settings)
+    return censoring.engine(first).observations, censoring.imputation(first)
 
 
 def _codes(block: Side, cap: Cap | None) -> NDArray[np.int8]:
@@ -147,6 +151,10 @@ def _without(block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], ca
     return replace(block, weights=weights, mass=mass)
 
 
+def _codes_for_values(block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...]) -> Side:
+    return replace(block, values=block.censored.astype(block.dtype))
+
+
 def without_censored(observed: Observations) -> Observations:
     """Return observations of which the censored ones count nothing."""
     by_row, by_col = (_without(side, (), (), None) for side in (observed.by_row, observed.by_col))
@@ -177,8 +185,11 @@ class _Cells(NamedTuple):
         if not censored.any():
             return np.ones(censored.size, bool)
         towards = code * self.fitted
-        found = towards >= np.quantile(towards[censored], OUTLIERS)
-        enough = np.count_nonzero(found & ~censored) >= FEWEST
+        order = np.argsort(towards[censored])
+        reached = np.cumsum(self.weights[censored][order])
+        least = towards[censored][order][np.searchsorted(reached, OUTLIERS * reached[-1])]
+        found = towards >= least
+        enough = self.weights[found & ~censored].sum() >= FEWEST
         return found if enough else np.ones_like(found)
 
 
@@ -208,14 +219,17 @@ class Censoring:
         self._latest: tuple[Solution, Imputation] | None = None
 
     def first(self, settings: Settings) -> Solution:
-        """Fit the entries that are not censored, then all of them in turn with their values."""
+        """Fit the entries that are not censored, then all of them in turn with their values.
+
+        The ridge follows the noise and the counts, whatever that of the fit will do.
+        """
         others, k, rng = self._others, settings.k, np.random.default_rng(0)
         factors = starting_factors("spectral", others, k, rng, settings.n_threads)
         schedule = noise_ridge(others, k, settings.intercepts)
         plain = replace(settings, orthogonalize=False)
         factors, ridge = swept(others, factors, schedule, plain, FIRST_SWEEPS, TOL)
         for _ in range(ROUNDS):
-            engine = self.engine(Solution(*factors, ridge))
+            engine = self.engine(Solution(*factors, ridge)).recounted()
             schedule = noise_ridge(engine, k, settings.intercepts)
             factors, ridge = swept(engine, factors, schedule, plain, SWEEPS, TOL)
         return Solution(*factors, ridge)
@@ -230,11 +244,7 @@ class Censoring:
 
     def judge(self, judge: CompletionEngine, of: Solution) -> CompletionEngine:
         """Return an engine of held-out entries, those of them that are censored replaced."""
-        codes = judge.observations.by_row
-        if not isinstance(codes, Side) or not codes.censored.any():
-            return judge
-        imputation = replace(self.imputation(of), cap=None)
-        return judge.on(imputed(judge.observations, imputation, (of.X, of.Y), judge.mu))
+        return judge.on(imputed(judge.observations, self.imputation(of), (of.X, of.Y), judge.mu))
 
     def renewing(self, chosen: CompletionEngine) -> Callable[[Solution], CompletionEngine]:
         """Return what makes values anew, for an engine with another weighting."""
@@ -281,17 +291,7 @@ class Censoring:
         if self._cap is not None:
             codes = self._cap.codes(values.astype(engine.dtype))
         else:
-            marked = _of_codes(engine.observations)
-            codes = picked_cells(engine.on(marked), factors, self._marks, MOST)[3]
+            change = BlockChange(_codes_for_values, ((), ()))
+            marked = engine.on(ChangedSource(engine.observations, change))
+            codes = picked_cells(marked, factors, self._marks, MOST)[3]
         return _Cells(rows, cols, values, weights, fitted, codes)
-
-
-def _of_codes(source: Source) -> Source:
-    """Return observations that have their codes for values."""
-    if not isinstance(source, Observations):
-        raise TypeError(f"censored entries must be marked in memory, got a {type(source).__name__}")
-    by_row, by_col = (
-        replace(side, values=side.censored.astype(side.dtype))
-        for side in (source.by_row, source.by_col)
-    )
-    return replace(source, by_row=by_row, by_col=by_col)

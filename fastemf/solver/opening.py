@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,11 +17,12 @@ from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import Observations, observe
-from fastemf.observations.source import Source
+from fastemf.observations.source import Side, Source
 from fastemf.observations.spikes import warn_of_limits
 from fastemf.solver.gathering import at_hand
 from fastemf.solver.sampling import Marks, marks_of
 from fastemf.store import open as open_store
+from fastemf.support.warn import warn
 
 __all__ = ["Data", "hold_apart", "open_in_memory", "open_source"]
 
@@ -92,14 +93,17 @@ class Data:
     held_out: Observations | None = None
     seed: int = 0  # of the cells that a tuned fit sets aside, which are the same at all levels
     value_name: str | None = None  # of a table's column
-    cap: Cap | None = None  # where values are censored, unless observations in memory say so
+    cap: Cap | None = None  # where values are censored, unless observations are marked one by one
 
-    @property
+    @cached_property
     def is_censored(self) -> bool:
         """Whether some of what is fitted is only known to lie beyond its value."""
         if isinstance(self.fitted, Observations):
             return bool(self.fitted.by_row.censored.any())
-        return self.cap is not None
+        if self.cap is None:
+            return False
+        found = self.fitted.by_row.each(_any_beyond, (), (), self.cap, n_threads=1)
+        return any([beyond for _, beyond in found])  # of all blocks, which workers may hold
 
     @cached_property
     def marks(self) -> Marks:
@@ -114,8 +118,23 @@ class Data:
     @cached_property
     def digests(self) -> list[str]:
         """Fingerprints of both, which cost a pass over the data."""
-        found = [part.digest() for part in (self.fitted, self.held_out) if part is not None]
-        return found if self.cap is None else [*found, repr(self.cap)]
+        parts = [part for part in (self.fitted, self.held_out) if part is not None]
+        if self.cap is None:
+            return [part.digest() for part in parts]
+        return [*(_unmarked(part).digest() for part in parts), repr(self.cap)]
+
+
+def _any_beyond(block: Side, cap: Cap, n_threads: int) -> bool:
+    return bool(cap.codes(block.values).any())
+
+
+def _unmarked(source: Source) -> Source:
+    """Return observations without the marks of a limit, which stores do not have."""
+    if not isinstance(source, Observations):
+        return source
+    none = np.empty(0, np.int8)
+    by_row, by_col = (replace(side, censored=none) for side in (source.by_row, source.by_col))
+    return replace(source, by_row=by_row, by_col=by_col)
 
 
 def hold_apart(
@@ -130,11 +149,13 @@ def hold_apart(
     Entries that are given are `censored` where the rest is by a limit.
     """
     cap = cap_of(censored)
-    of_source = None if isinstance(source, Observations) else cap
     seed = int(copy.deepcopy(rng).integers(2**63))  # a start after it has the numbers it always had
     if validation is None:
-        return Data(source, seed=seed, value_name=names[2], cap=of_source)
+        data = Data(source, seed=seed, value_name=names[2], cap=cap)
+        if cap is not None and not data.is_censored:
+            warn(f"censored: no value is at or beyond the limit {cap.limit:g}")
+        return data
     fitted, judged = hold_out(source, validation, rng, names)
     if cap is not None:
         judged = observe(judged, censored=censored)
-    return Data(fitted, judged, seed, names[2], of_source)
+    return Data(fitted, judged, seed, names[2], cap)
