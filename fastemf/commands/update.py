@@ -59,7 +59,8 @@ def run(args: argparse.Namespace) -> None:
     found: dict[str, Any]
     if args.everything:
         updated = _refitted(args, model)
-        found = {"update": "refit with all data", "gone": _gone(model, updated)}
+        how = "fitted anew" if hasattr(model, "taus") else "refit from the old model"
+        found = {"update": how, "gone": _gone(model, updated)}
     else:
         updated, found = _extended(args, model)
     updated.save(args.out)

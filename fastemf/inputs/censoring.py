@@ -75,10 +75,9 @@ def is_by_cell(censored: Any) -> bool:
 
 def codes_of_lines(given: Any) -> NDArray[np.int8]:
     """Read one mark per observation: words, booleans, or the codes 1, -1 and 0."""
-    # Arrow's dictionaries would be read as numbers.
-    values = (
-        np.array(given.to_pylist(), object) if hasattr(given, "to_pylist") else np.asarray(given)
-    )
+    if hasattr(given, "to_pylist"):  # Arrow's dictionaries would be read as numbers
+        given = np.array(given.to_pylist(), object)
+    values = np.asarray(given)
     if values.ndim != 1:
         raise ValueError(f"{RULE}, got an array of {values.ndim} dimensions")
     return _codes_of(values)

@@ -216,7 +216,7 @@ class Quantiles(Model):
     # --- new rows and columns --------------------------------------------------------------
 
     def _folded(self, observed: Observations, axis: int, n_threads: int) -> Quantiles:
-        observed = self.fits[0][0]._with_new_limits(observed, axis, n_threads)
+        observed = self._with_new_limits(observed, axis, n_threads)
         unlabelled = replace(observed, row_labels=None, col_labels=None)
         scored = transformed_in_memory(unlabelled, self.normal.of_values)
         left, fits = {}, []
@@ -230,6 +230,10 @@ class Quantiles(Model):
                     left[last] = np.stack(found)
         items = self.items.folded(axis, in_memory(observed), left[False], left[True])
         return self._new(axis, tuple(fits), items, new_labels(self.axes[axis], axis, observed))
+
+    def _with_new_limits(self, observed: Observations, axis: int, n_threads: int) -> Observations:
+        """Replace censored values as the first fit does, which keeps what they were replaced by."""
+        return self.fits[0][0]._with_new_limits(observed, axis, n_threads)
 
     def _joined(self, new: Quantiles, axis: int) -> Quantiles:
         fits = tuple(

@@ -631,6 +631,31 @@ def test_two_ways_to_tell_of_limits_are_refused(log, capsys):
     assert "not allowed with argument" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
+def test_quantiles_are_updated_too(quiet):
+    fastemf_log = fastemf.datasets.make_skewed(
+        40, 30, rank=1, density=0.5, random_state=0
+    ).R.tocoo()
+    rows, cols = (np.char.add(name, part.astype(str)) for name, part in
+                  zip(("r", "c"), R.coords, strict=True))  # fmt: skip
+    whole = {"client": rows, "service": cols, "ms": R.data}
+    old = ~np.isin(rows, ("r0", "r1"))
+    table_files.write_table("old.csv", {name: part[old] for name, part in whole.items()})
+    table_files.write_table("all.csv", whole)
+    quiet("quantiles", "old.csv", "--at", "0.5", "0.8", "-k", "1", "--reg", "noise", "-o", "q.npz")
+    out = quiet("update", "q.npz", "all.csv", "-o", "more.npz")
+    assert "2 new rows" in out
+    assert f"left out: {np.count_nonzero(old)} of old rows; --all refits with all data" in out
+    quiet("update", "q.npz", "all.csv", "--all", "-o", "new.npz")
+    expected = fastemf.complete_quantiles("all.csv", (0.5, 0.8), 1, **NAMES)
+    found = fastemf.load("new.npz")
+    np.testing.assert_array_equal(found.predict("r1", "c2"), expected.predict("r1", "c2"))
+    few = np.isin(rows, [f"r{number}" for number in range(15)])
+    table_files.write_table("few.csv", {name: part[few] for name, part in whole.items()})
+    out = quiet("update", "new.npz", "few.csv", "--all", "-o", "lost.npz")
+    assert "the old model's 25 rows that these data lack are gone" in out
+
+
 # --- texts that are written in another way ---------------------------------------------------
 
 
