@@ -633,9 +633,7 @@ def test_two_ways_to_tell_of_limits_are_refused(log, capsys):
 
 @pytest.mark.thorough
 def test_quantiles_are_updated_too(quiet):
-    fastemf_log = fastemf.datasets.make_skewed(
-        40, 30, rank=1, density=0.5, random_state=0
-    ).R.tocoo()
+    R = fastemf.datasets.make_skewed(40, 30, rank=1, density=0.5, random_state=0).R.tocoo()
     rows, cols = (np.char.add(name, part.astype(str)) for name, part in
                   zip(("r", "c"), R.coords, strict=True))  # fmt: skip
     whole = {"client": rows, "service": cols, "ms": R.data}
