@@ -59,8 +59,9 @@ class _Completion(BaseEstimator):
         self.random_state = random_state
         self.n_jobs: Any = n_jobs
 
-    def _complete(self, R: Any) -> Self:
-        self.factorization_: Factorization = complete(R, **self.get_params(deep=False))
+    def _complete(self, R: Any, censored: Any = None) -> Self:
+        settings = self.get_params(deep=False)
+        self.factorization_: Factorization = complete(R, censored=censored, **settings)
         self.n_iter_ = self.factorization_.n_iter
         return self
 
@@ -117,7 +118,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         fit = self.factorization_
         return fit.k + fit.rows.has_intercepts
 
-    def fit(self, R: Any, y: None = None) -> Self:
+    def fit(self, R: Any, y: None = None, censored: Any = None) -> Self:
         """Fit both factors to the observed entries of `R`.
 
         Parameters
@@ -125,6 +126,8 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         R
             A scipy sparse matrix or array (every stored entry is observed), or a dense
             array or table (NaN is missing; in a masked array what is masked). `y` is ignored.
+        censored
+            Which values are limits that the truth was beyond, as in `fastemf.complete`.
 
         Examples
         --------
@@ -133,7 +136,7 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> fastemf.ExpectileFactorization(k=1).fit(R).factorization_.shape
         (3, 3)
         """
-        return self._complete(self._matrix(R, reset=True))
+        return self._complete(self._matrix(R, reset=True), censored)
 
     def transform(self, R: Any) -> NDArray[Any]:
         """Compute the factors of the rows of `R`, which has the columns of the fit: (rows, k).

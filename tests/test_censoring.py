@@ -398,7 +398,7 @@ def test_levels_quantiles_coverage_and_select_know_of_limits():
     assert chosen.fit.imputation is not None
 
 
-def test_pair_regressors_know_of_limits():
+def test_estimators_know_of_limits():
     pytest.importorskip("sklearn")
     i, j, values, limit = capped(m=20, n=15)
     cut = np.minimum(values, limit)
@@ -411,6 +411,12 @@ def test_pair_regressors_know_of_limits():
     )
     np.testing.assert_array_equal(by_limit.predict(pairs), by_mark.predict(pairs))
     assert by_limit.factorization_.imputation is not None
+    R = np.full((20, 15), np.nan)
+    R[i, j] = cut
+    factors = fastemf.ExpectileFactorization(0.5, 1, reg="noise", intercepts=True)
+    factors.fit(R, censored=R >= limit)
+    told = fastemf.complete(R, 0.5, 1, reg="noise", intercepts=True, censored=("right", limit))
+    same_bits(factors.factorization_, told)
 
 
 def test_a_model_keeps_what_replaces_limits_and_new_rows_use_it(tmp_path):
