@@ -17,7 +17,6 @@ from fastemf.solver.beyond import beyond
 pytestmark = [
     pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:.*of the values equal"),
-    pytest.mark.compiled,  # too slow to be interpreted
 ]
 
 NOISE = {"reg": "noise", "intercepts": True}
@@ -93,6 +92,7 @@ def test_weight_two_is_the_residual_twice():
 # --- what it is worth ------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("noise", [0.1, 0.5])
 def test_it_is_nearer_to_what_was_cut_than_limits_or_nothing(omega, noise):
@@ -113,6 +113,7 @@ def test_it_is_nearer_to_what_was_cut_than_limits_or_nothing(omega, noise):
     assert error < np.linalg.norm(left_out - truth)
 
 
+@pytest.mark.compiled
 @pytest.mark.thorough
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("noise", [0.1, 1.0])
@@ -130,6 +131,7 @@ def test_it_does_no_harm_where_half_is_cut(omega, noise):
     assert np.linalg.norm(told - truth) < 1.02 * np.linalg.norm(cut - truth)
 
 
+@pytest.mark.compiled
 def test_nothing_is_put_on_the_wrong_side_of_its_limit():
     i, j, values, limit = capped()
     data = (i, j, np.minimum(values, limit))
@@ -177,6 +179,7 @@ def test_every_form_marks_the_same_observations(weighted):
     assert np.count_nonzero(first.by_col.censored) == codes.sum()
 
 
+@pytest.mark.compiled
 def test_a_column_of_a_table_says_it(tmp_path):
     pa = pytest.importorskip("pyarrow")
     i, j, values, limit = capped(m=12, n=9)
@@ -243,6 +246,7 @@ def test_a_stream_is_read_once():
         assert observed.by_row.censored.tolist() == [1, 0]
 
 
+@pytest.mark.compiled
 def test_left_is_right_in_the_mirror():
     i, j, values, limit = capped()
     cut = np.minimum(values, limit)
@@ -251,6 +255,7 @@ def test_left_is_right_in_the_mirror():
     np.testing.assert_allclose(predictions(left), -predictions(right), rtol=1e-6)
 
 
+@pytest.mark.compiled
 def test_another_unit_scales_exactly():
     i, j, values, limit = capped(m=60, n=50)
     cut = np.minimum(values, limit)
@@ -261,6 +266,7 @@ def test_another_unit_scales_exactly():
     np.testing.assert_array_equal(predictions(big), 1024 * predictions(one))
 
 
+@pytest.mark.compiled
 def test_a_limit_that_nothing_reaches_changes_nothing(tmp_path):
     i, j, values, _ = capped()
     plain = fastemf.complete((i, j, values), 0.5, 2, **NOISE)
@@ -271,6 +277,7 @@ def test_a_limit_that_nothing_reaches_changes_nothing(tmp_path):
         same_bits(plain, told)
 
 
+@pytest.mark.compiled
 def test_weight_two_is_the_observation_twice():
     i, j, values, limit = capped(m=20, n=15)
     cut = np.minimum(values, limit)
@@ -280,6 +287,7 @@ def test_weight_two_is_the_observation_twice():
     np.testing.assert_allclose(predictions(once), predictions(twice), rtol=1e-6)
 
 
+@pytest.mark.compiled
 def test_patience_ends_a_fit_whose_values_could_still_be_renewed():
     i, j, values, limit = capped(noise=1.0)
     fit = fastemf.complete(
@@ -294,6 +302,7 @@ def test_patience_ends_a_fit_whose_values_could_still_be_renewed():
 # --- sources ---------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("reg", ["noise", pytest.param("auto", marks=pytest.mark.thorough)])
 def test_threads_and_stores_give_the_same_bits(reg, tmp_path):
     i, j, values, limit = capped()
@@ -308,6 +317,7 @@ def test_threads_and_stores_give_the_same_bits(reg, tmp_path):
     )
 
 
+@pytest.mark.compiled
 @pytest.mark.cluster
 def test_a_cluster_gives_the_same_bits(tmp_path):
     distributed = pytest.importorskip("distributed")
@@ -325,6 +335,7 @@ def test_a_cluster_gives_the_same_bits(tmp_path):
         same_bits(here, fastemf.complete(tmp_path / "store", 0.9, 2, client=client, **options))
 
 
+@pytest.mark.compiled
 @pytest.mark.thorough
 def test_quantiles_of_a_store_are_those_of_memory_and_take_newcomers(tmp_path):
     i, j, values, limit = capped(m=60, n=50)
@@ -348,6 +359,7 @@ def test_quantiles_of_a_store_are_those_of_memory_and_take_newcomers(tmp_path):
     assert (grown > as_values).all()
 
 
+@pytest.mark.compiled
 def test_a_checkpoint_goes_from_memory_to_a_store(tmp_path):
     i, j, values, limit = capped()
     cut = np.minimum(values, limit)
@@ -359,6 +371,7 @@ def test_a_checkpoint_goes_from_memory_to_a_store(tmp_path):
     same_bits(resumed, fastemf.complete((i, j, cut), 0.5, 2, **options))
 
 
+@pytest.mark.compiled
 def test_an_interrupted_fit_ends_at_the_same_bits(tmp_path):
     i, j, values, limit = capped()
     data = (i, j, np.minimum(values, limit))
@@ -381,6 +394,7 @@ def test_an_interrupted_fit_ends_at_the_same_bits(tmp_path):
 # --- tasks -----------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.thorough
 def test_levels_quantiles_coverage_and_select_know_of_limits():
     i, j, values, limit = capped(m=60, n=50)
@@ -398,6 +412,7 @@ def test_levels_quantiles_coverage_and_select_know_of_limits():
     assert chosen.fit.imputation is not None
 
 
+@pytest.mark.compiled
 def test_estimators_know_of_limits():
     pytest.importorskip("sklearn")
     i, j, values, limit = capped(m=20, n=15)
@@ -419,6 +434,7 @@ def test_estimators_know_of_limits():
     same_bits(factors.factorization_, told)
 
 
+@pytest.mark.compiled
 def test_a_model_keeps_what_replaces_limits_and_new_rows_use_it(tmp_path):
     i, j, values, limit = capped(m=60, n=30)
     first = i < 50
@@ -447,6 +463,20 @@ def test_a_limit_beyond_which_a_fit_lies_does_not_contradict_it():
     fit = fastemf.complete(np.full((2, 3), 5.0), 0.5, 1, reg=0)
     R = np.array([[4.0, 4.0, 4.0], [6.0, 6.0, 6.0]])
     assert fit.summary(R, censored=("right", 0.0)).rms.round(6).tolist() == [0.0, 1.0]
+
+
+def test_a_small_fit_goes_all_the_way(tmp_path):
+    i, j, values, limit = capped(m=8, n=6, density=0.8)
+    data, told = (i, j, np.minimum(values, limit)), {"censored": ("right", limit), "shape": (8, 6)}
+    fit = fastemf.complete(data, 0.7, 1, max_iter=8, **NOISE, **told)
+    assert fit.history[-1].renewals == 2
+    assert fit.objective(data, **told) > 0
+    fit.save(tmp_path / "model.npz")
+    new = limit * np.array([[1.0, 1.0, np.nan, 0.9, np.nan, 0.95]])
+    models = fit, fastemf.load(tmp_path / "model.npz")
+    grown, loaded = (model.extend(new, censored=("right", limit)) for model in models)
+    np.testing.assert_array_equal(grown.X, loaded.X)
+    assert grown.predict(8, 2) > fit.extend(new).predict(8, 2)
 
 
 # --- what is refused, and said ---------------------------------------------------------------
@@ -495,6 +525,7 @@ def test_a_fit_that_was_not_told_of_limits_cannot_replace_them():
         fit.fold_in(np.ones((1, 3)), censored=("right", 1.0))
 
 
+@pytest.mark.compiled
 @pytest.mark.filterwarnings("default:.*of the values equal")
 def test_values_that_look_like_limits_are_told_of_once():
     i, j, values, limit = capped()
@@ -522,6 +553,7 @@ def test_words_and_codes():
     assert codes_of_lines(np.array([np.nan, 1.0, -1.0])).tolist() == [0, 1, -1]
 
 
+@pytest.mark.compiled
 def test_values_are_made_anew_on_the_way():
     i, j, values, limit = capped()
     fit = fastemf.complete(
