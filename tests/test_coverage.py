@@ -16,6 +16,7 @@ from fastemf import (
     complete,
     completion,
     coverage,
+    fit_plan,
     level_for_coverage,
 )
 from fastemf.coverage import _Judge, _quantile
@@ -160,8 +161,8 @@ def test_one_level_is_tuned_and_the_others_hold_what_it_found(monkeypatch, inter
         fits.append(fit_near(*args))
         return fits[-1]
 
-    tune, fit_near = completion.tune, coverage.fit_near
-    monkeypatch.setattr(completion, "tune", counted)
+    tune, fit_near = fit_plan.tune, coverage.fit_near
+    monkeypatch.setattr(fit_plan, "tune", counted)
     monkeypatch.setattr(coverage, "fit_near", kept)
     found = calibrated(0.35, intercepts=intercepts, held_out=0.3)
     assert len(found.tried) == len(fits) > 1  # or it proves nothing
