@@ -11,6 +11,7 @@ from bench.sections import (
     cold_start,
     growth,
     memory,
+    ranks,
     set_up,
     sweeps,
     threads,
@@ -27,5 +28,6 @@ SECTIONS: dict[str, Callable[[Scale, Say], list[Row]]] = {
     "setup": set_up.run,
     "memory": memory.run,
     "tuned": tuned.run,
+    "rank": ranks.run,
     "cold": cold_start.run,
 }

@@ -15,7 +15,7 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
-from fastemf.model.bilinear import Bilinear
+from fastemf.model.bilinear import Bilinear, Screen
 from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.folding import folded_axis, joined_axis
@@ -209,6 +209,9 @@ class Factorization(Model):
         if level is not None:
             check_fitted_level(level, (self.omega,), "level")
         return self.omega, self._cells
+
+    def _screen(self) -> Screen:
+        return self._bilinear.screen()
 
     def _evaluated(self, cells: CellValues) -> Evaluation:
         scores = evaluate_level(cells, self.omega, self._cells, self.training)

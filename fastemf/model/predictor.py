@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import is_table
+from fastemf.model.bilinear import Screen
 from fastemf.model.prediction import Axes, Predicts, predict_pairs
-from fastemf.model.ranking import Ranking, rank_rows
+from fastemf.model.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
 from fastemf.model.reading import label_columns, read_seen
 from fastemf.support.validation import check_choice, check_clip, check_integer
 
@@ -50,6 +51,10 @@ class Predictor(ABC):
     @abstractmethod
     def _of_level(self, level: Any) -> tuple[float, Predicts]:
         """Choose one level: which it is, and what predicts cells at it."""
+
+    def _screen(self) -> Screen | None:
+        """Make what predicts whole rows fast, if something does."""
+        return None
 
     # --- its rows and columns --------------------------------------------------------------
 
@@ -283,9 +288,11 @@ class Predictor(ABC):
                 f"row must be one row, a one-dimensional array or None, got {rows.shape}"
             )
         left_out, largest = read_seen(self.axes, seen), order == "largest"
+        many = rows.size * self.axes[1].size > CELLS_PER_BLOCK
         cols, values = rank_rows(
-            self.axes, predict, np.atleast_1d(rows), n, largest=largest, seen=left_out
-        )
+            self.axes, predict, np.atleast_1d(rows), n, largest=largest, seen=left_out,
+            screen=self._screen() if many else None,
+        )  # fmt: skip
         values = np.clip(values, *bounds)
         return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
 

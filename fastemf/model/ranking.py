@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.kernels.best import Screened, list_best
+from fastemf.kernels.threads import count_threads, launch, single_threaded_blas
+from fastemf.model.bilinear import Screen
 from fastemf.model.prediction import Axes, Predicts
 from fastemf.observations.source import Side
 from fastemf.support.memory import check_memory
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
-CELLS_PER_BLOCK = 1 << 20  # about 50 MB of temporary arrays
+CELLS_PER_BLOCK = 1 << 21  # in each thread, some 10 MB
+SPARE = 240  # columns beyond the n best that may be among them, before all are looked at
 
 
 class Ranking(NamedTuple):
@@ -36,13 +43,14 @@ def rank_rows(
     *,
     largest: bool,
     seen: Side | None,
+    screen: Screen | None = None,
 ) -> Ranking:
     """Find the n best columns of each row, without those seen and those never observed.
 
     Rows never observed, and those that are -1, are ranked by what is known of the columns;
-    without intercepts they get no columns.
+    without intercepts they get no columns. A `screen` predicts known rows fast and nearly right;
+    then `predict` is asked about the cells only that may be among the best.
     """
-    every_col = np.arange(axes[1].size)
     check_memory(
         16 * rows.size * n,
         f"a ranking of {n} columns for {rows.size} rows",
@@ -51,21 +59,84 @@ def rank_rows(
     no_rows = axes[0].unseen[:0] if axes[0].has_intercepts else axes[0].unseen
     cols = np.full((rows.size, n), -1, np.int64)
     values = np.full((rows.size, n), np.nan, axes[0].factor.dtype)
-    step = max(1, CELLS_PER_BLOCK // every_col.size)
-    for first in range(0, rows.size, step):
+    step = max(1, CELLS_PER_BLOCK // axes[1].size)
+    own = threading.local()  # memory that is mapped once, not for every block
+
+    def rank_block(first: int) -> None:
+        if not hasattr(own, "room"):
+            own.room = np.empty((min(step, rows.size), axes[1].size), values.dtype)
         block = rows[first : first + step]
-        predicted = predict(*np.meshgrid(block, every_col, indexing="ij"))
-        keys = -predicted if largest else predicted.copy()
-        keys[:, axes[1].unseen] = np.nan
-        keys[np.isin(block, no_rows)] = np.nan
+        near, fast = own.room[: block.size], False
+        if screen is not None and block.min() >= 0:
+            margin, fast = screen(block, near), True
+        else:
+            near[...] = predict(*np.meshgrid(block, np.arange(axes[1].size), indexing="ij"))
+            margin = np.zeros(block.size)
+        near[:, axes[1].unseen] = np.nan
+        near[np.isin(block, no_rows)] = np.nan
         if seen is not None:
-            keys[_cells(seen, block)] = np.nan
-        places = smallest(keys, n)
-        at, rank = np.nonzero(places >= 0)
-        picked = places[at, rank]
-        cols[first + at, rank] = picked
-        values[first + at, rank] = predicted[at, picked]
+            near[_cells(seen, block)] = np.nan
+        at, places = _candidates(near, n, margin, largest)
+        found = predict(block[at], places) if fast else near[at, places]
+        kept, rank = _ranked(at, -found if largest else found, n)
+        cols[first + at[kept], rank] = places[kept]
+        values[first + at[kept], rank] = found[kept]
+
+    firsts = range(0, rows.size, step)
+    if screen is None:
+        for first in firsts:
+            rank_block(first)
+    else:
+        _in_threads(rank_block, firsts)
     return Ranking(axes[1].called(cols), values)
+
+
+def _in_threads(task: Callable[[int], None], blocks: range) -> None:
+    """Run a task on all blocks, several at once.
+
+    These are threads of Python, each with a BLAS of one: those of BLAS, which wait for more work
+    without sleeping, would keep those of kernels from theirs.
+    """
+    with single_threaded_blas(), ThreadPoolExecutor(count_threads(-1)) as pool:
+        try:
+            for _ in pool.map(task, blocks):
+                pass
+        except BaseException:  # Ctrl-C, too
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _candidates(
+    near: NDArray[Any], n: int, margin: NDArray[np.float64], largest: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the cells that may be among the n best of their rows: row and column, in order."""
+    n_rows, n_cols = near.shape
+    n = min(n, n_cols)
+    room = min(n + SPARE, n_cols)
+    places, counts = np.empty((n_rows, room), np.int64), np.empty(n_rows, np.int64)
+    heap, sign = np.empty((n_rows, n)), 1.0 if largest else -1.0
+    frame = Screened(np.ascontiguousarray(near), sign, margin, heap, places, counts)
+    launch(list_best, 1, np.array([0, n_rows]), frame)
+    listed = [places[i, :count] for i, count in enumerate(counts.tolist())]
+    for i in np.flatnonzero(counts > room):  # many that are equal, or nearly so
+        with np.errstate(invalid="ignore"):
+            bound = heap[i, 0] - 2 * margin[i]
+            listed[i] = np.flatnonzero((sign * near[i] >= bound) & np.isfinite(near[i]))
+        counts[i] = listed[i].size
+    return np.repeat(np.arange(n_rows), counts), np.concatenate(listed)
+
+
+def _ranked(
+    at: NDArray[np.int64], keys: NDArray[Any], n: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the n smallest finite keys of each row, of equal ones the first: which, and their rank.
+
+    `at` has the rows of the keys, in order.
+    """
+    order = np.lexsort((keys, at))  # stable: ties stay in order
+    order = order[np.isfinite(keys[order])]
+    rank = _counted(np.bincount(at[order]))
+    return order[rank < n], rank[rank < n]
 
 
 def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
@@ -73,16 +144,10 @@ def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
 
     A row with fewer gets -1 in the places left.
     """
-    possible = np.isfinite(keys)
-    if n < keys.shape[1]:
-        keys = np.where(possible, keys, np.inf)
-        possible &= keys <= np.partition(keys, n - 1, axis=1)[:, n - 1, None]
-    rows, places = np.nonzero(possible)
-    order = np.lexsort((keys[rows, places], rows))  # stable: ties stay in order
-    rank = _counted(np.count_nonzero(possible, axis=1))
-    kept = rank < n
+    at, places = _candidates(keys, n, np.zeros(keys.shape[0]), largest=False)
+    kept, rank = _ranked(at, keys[at, places], n)
     out = np.full((keys.shape[0], n), -1, np.int64)
-    out[rows[kept], rank[kept]] = places[order][kept]
+    out[at[kept], rank] = places[kept]
     return out
 
 

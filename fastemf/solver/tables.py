@@ -90,6 +90,16 @@ class Tables:
         of = np.array([[OF[name] for name in table.over] for table in self.each])
         return TableStack(of, knots, np.array([table.values.shape for table in self.each]), values)
 
+    @property
+    def largest(self) -> float:
+        """How much the tables add or take, at most."""
+        return float(sum(np.abs(table.values).max() for table in self.each))
+
+    @property
+    def range(self) -> float:
+        """How far apart what they add to two cells is, at most."""
+        return float(sum(np.ptp(table.values) for table in self.each))
+
     def places(
         self, levels: NDArray[np.float64], noise: NDArray[np.float64]
     ) -> NDArray[np.float64]:

@@ -6,6 +6,7 @@ from fastemf.kernels.compilation import INTERPRETED
 
 if INTERPRETED:
     from fastemf.kernels.vectors.meaning import (
+        at_least,
         copy,
         dots,
         fetch,
@@ -26,6 +27,7 @@ if INTERPRETED:
     )
 else:
     from fastemf.kernels.vectors.observations import (
+        at_least,
         copy,
         dots,
         fetch,
@@ -48,6 +50,7 @@ else:
     )
 
 __all__ = [
+    "at_least",
     "copy",
     "dots",
     "fetch",

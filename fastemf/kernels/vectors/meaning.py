@@ -73,6 +73,11 @@ def move(v, r, s, at, upper, lower):
     return sum(1 << int(lane) for lane in np.flatnonzero(s[part]))
 
 
+def at_least(values, row, column, sign, bound):
+    part = sign * values[row, column : column + lanes_of(values)]
+    return sum(1 << int(lane) for lane in np.flatnonzero(part >= bound))
+
+
 def copy(out, out_row, source, row):
     out[out_row] = source[row]
 

@@ -280,6 +280,23 @@ def move(typing, v, r, s, at, upper, lower):
     return n(v, r, s, n, v.dtype, v.dtype), _move_codegen
 
 
+def _at_least_codegen(context, builder, signature, args):
+    values, row, column, sign, bound = args
+    kind = signature.args[0]
+    do = Vectors(context, builder, kind.dtype)
+    found = do.load(do.pointer(kind, values, row, column))
+    found = builder.fmul(found, do.splat(sign))
+    bits = builder.bitcast(builder.fcmp_ordered(">=", found, do.splat(bound)), ir.IntType(do.lanes))
+    return builder.zext(bits, do.INDEX)
+
+
+@intrinsic
+def at_least(typing, values, row, column, sign, bound):
+    """Tell where sign · values[row, column:…] ≥ bound, one bit per lane of a vector."""
+    n = types.int64
+    return n(values, n, n, values.dtype, values.dtype), _at_least_codegen
+
+
 def _copy_codegen(context, builder, signature, args):
     kinds = signature.args
     out, out_row, source, row = args
