@@ -149,7 +149,7 @@ class CrossFit:
     ) -> _FoldFit:
         omega = settings.omega
         end = alternate(
-            view, lambda: self._start(view, omega, tuned), self._schedule(view, tuned), settings,
+            view, lambda _: self._start(view, omega, tuned), self._schedule(view, tuned), settings,
             kept,
         )  # fmt: skip
         self._starts[omega] = factors = end.X, end.Y

@@ -14,12 +14,14 @@ from fastemf.cross_fitting import FIRST_LEVEL, CrossFit
 from fastemf.model.factorization import Factorization
 from fastemf.model.quantiles import Quantiles
 from fastemf.observations.transformed import transformed
-from fastemf.solver.imputation import replaced
-from fastemf.solver.opening import hold_apart, open_source
+from fastemf.solver.draws import drawn_beyond
+from fastemf.solver.imputation import codes_of
+from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.sampling import FOLDS
 from fastemf.solver.settings import Settings
 from fastemf.stacking.items import items_out_of_fold
+from fastemf.stacking.limits import Limits
 from fastemf.stacking.normal_scores import NormalScores
 from fastemf.stacking.promise import FEWEST_BEYOND, Promise, Simple, promised
 from fastemf.stacking.sampled import Sampled, sampled
@@ -94,8 +96,10 @@ def complete_quantiles(
         Rank of each fit; 0 as in `complete`.
     rows, cols, values, weights, censored, shape, client
         As in `complete`. Weight two is the observation twice. Each censored value is replaced
-        once, by one number: quantiles near and beyond the share that is not censored are then too
-        low, and what is promised of them, being measured on such numbers, too good.
+        once, by one that is drawn from the residuals beyond its limit. That extrapolates, and
+        quantiles that lie beyond a limit are mostly too near to it: read them as "at least the
+        limit". What is promised is about the cells whose quantile lies short of it, which their
+        values tell without any assumption, and `Promise.checked` is the share of these.
     reg
         Ridge of the fits, as in `complete`; ``"auto"`` tunes one level and the normal scores.
     intercepts
@@ -168,8 +172,9 @@ def complete_quantiles(
     ):
         check_rank(settings.k, given.shape, minimum=0)
         data = hold_apart(given, None, settings.generator(), names, censored)
-        source, imputation = replaced(data, settings)
+        source, imputation = drawn_beyond(data, settings)
         cells = sampled(source, data.marks)
+        limits = _limits(data, cells)
         _check_enough(cells, wanted)
         levels = _levels(wanted)
         _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
@@ -194,7 +199,7 @@ def complete_quantiles(
         together = np.stack([*own, *predicted])
         found = stacked(together, cells.values, tau, cells.weights)
         parts.append(found)
-        promises.append(_promise(cells, tau, together, found))
+        promises.append(_promise(cells, tau, together, found, limits))
     location_fits[0] = replace(
         location_fits[0], value_name=data.value_name, training=training,
         imputation=imputation,
@@ -247,9 +252,20 @@ def _check_memory(shape: tuple[int, int], settings: Settings, fits: int) -> None
     )
 
 
+def _limits(data: Data, cells: Sampled) -> Limits | None:
+    """Return what was recorded of the cells, where some of it is censored."""
+    if not data.is_censored:
+        return None
+    given, codes = (
+        sampled(source, data.marks).values
+        for source in (data.fitted, codes_of(data.fitted, data.cap))
+    )
+    return Limits(given, codes.astype(np.int8), cells.values)
+
+
 def _promise(
-    cells: Sampled, tau: float, columns: NDArray[np.float64], found: Stacked
-) -> Promise:  # fmt: skip
+    cells: Sampled, tau: float, columns: NDArray[np.float64], found: Stacked, limits: Limits | None
+) -> Promise:
     """Measure a quantile on each fold, with a regression on the others.
 
     A dozen coefficients cannot flatter themselves on many cells: these are then held, and only
@@ -266,7 +282,7 @@ def _promise(
         predicted[out] = np.clip(part.at(columns[:, out]), low, high)
         constant[out] = quantile(rest.values, tau, rest.weights)
     _, column, row_column = columns[:3]
-    return promised(cells, tau, predicted, Simple(constant, column, row_column))
+    return promised(cells, tau, predicted, Simple(constant, column, row_column), limits)
 
 
 def _warn_of_limits(fits: tuple[tuple[Factorization, ...], ...], max_iter: int) -> None:

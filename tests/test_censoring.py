@@ -12,7 +12,7 @@ from strategies import seeds
 import fastemf
 from fastemf.inputs.censoring import LEFT, RIGHT, Cap, codes_of_lines, left_of_limits
 from fastemf.observations.memory import observe
-from fastemf.solver.beyond import beyond
+from fastemf.solver.beyond import beyond, tail
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning"),
@@ -46,6 +46,18 @@ def same_bits(one, other):
 # --- the curve -------------------------------------------------------------------------------
 
 
+def limited(seed, size):
+    """Residuals, which of them are limits, and weights; the smallest is none."""
+    rng = np.random.default_rng(seed)
+    u = rng.standard_normal(size)
+    limit = np.quantile(u, 0.7) + 0.3 * rng.standard_normal(size)
+    lost = u > limit
+    u = np.minimum(u, limit)
+    lost[np.argmin(u)] = False
+    weights = rng.uniform(0.5, 2, size)
+    return u, lost, weights
+
+
 def brute_force(residuals, lost, weights, omega, x):
     """E(w u | u > x) under Kaplan–Meier, written out."""
     survival, mass = 1.0, {}
@@ -64,13 +76,7 @@ def brute_force(residuals, lost, weights, omega, x):
 
 @given(seeds, st.integers(5, 40), st.sampled_from([0.1, 0.5, 0.9]))
 def test_the_curve_is_the_mean_slope_beyond(seed, size, omega):
-    rng = np.random.default_rng(seed)
-    u = rng.standard_normal(size)
-    limit = np.quantile(u, 0.7) + 0.3 * rng.standard_normal(size)
-    lost = u > limit
-    u = np.minimum(u, limit)
-    lost[np.argmin(u)] = False
-    weights = rng.uniform(0.5, 2, size)
+    u, lost, weights = limited(seed, size)
     curve = beyond(u, lost, weights, omega)
     last = u[~lost].max()
     for x in u[u < last]:
@@ -87,6 +93,25 @@ def test_weight_two_is_the_residual_twice():
     once = beyond(u, lost, np.full(30, 2.0), 0.3)
     at = np.linspace(-2, 1, 40)
     np.testing.assert_allclose(twice(at), once(at), rtol=1e-9)
+
+
+@given(seeds, st.integers(5, 40))
+def test_draws_follow_what_is_beyond(seed, size):
+    u, lost, weights = limited(seed, size)
+    found = tail(u, lost, weights)
+    seen = np.sort(u[~lost])
+    np.testing.assert_array_equal(found.at, seen)
+    for x, share in zip(seen[:-1], found.beyond, strict=False):  # Kaplan and Meier's product
+        steps = [1 - weights[(u == e)].sum() / weights[u >= e].sum() for e in seen if e <= x]
+        assert share == pytest.approx(np.prod(steps), abs=1e-12)
+    chance = (np.arange(1000) + 0.5) / 1000
+    drawn = found.draw(np.full(1000, seen[0]), chance)
+    assert (np.diff(drawn) <= 0).all()
+    # As many draws lie beyond each residual as there are beyond it of those beyond the first.
+    for at, share in zip(found.at[1:], found.beyond[1:], strict=True):
+        assert np.mean(drawn > at) == pytest.approx(share / found.beyond[0], abs=2e-3)
+    far = np.array([seen[-1] + 1.0])
+    assert found.draw(far, np.array([0.5])) == far
 
 
 # --- what it is worth ------------------------------------------------------------------------
@@ -337,6 +362,27 @@ def test_a_cluster_gives_the_same_bits(tmp_path):
 
 @pytest.mark.compiled
 @pytest.mark.thorough
+@pytest.mark.parametrize("form", ["limit", "marks"])
+def test_what_quantiles_promise_is_true_of_cells_short_of_the_limit(form):
+    rng = np.random.default_rng(0)
+    m, n = 160, 120
+    whole = rng.gamma(2, 1, (m, 2)) @ rng.gamma(2, 1, (n, 2)).T
+    whole *= np.exp(0.5 * rng.standard_normal((m, n)))
+    seen = rng.random((m, n)) < 0.4
+    limit = float(np.quantile(whole[seen], 0.85))
+    R = np.where(seen, np.minimum(whole, limit), np.nan)
+    told = ("right", limit) if form == "limit" else limit == R
+    quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), 2, reg="noise", censored=told)
+    predicted = predictions(quantiles).reshape(m, n, 2)
+    for t, promise in enumerate(quantiles.promises):
+        short = ~seen & (predicted[..., t] < limit)
+        share = np.mean((whole <= predicted[..., t])[short])
+        assert promise.checked == pytest.approx(np.mean(short[~seen]), abs=0.03)
+        assert share == pytest.approx(promise.coverage, abs=0.02)
+
+
+@pytest.mark.compiled
+@pytest.mark.thorough
 def test_quantiles_of_a_store_are_those_of_memory_and_take_newcomers(tmp_path):
     i, j, values, limit = capped(m=60, n=50)
     cut = np.minimum(values, limit)
@@ -527,7 +573,7 @@ def test_a_fit_that_was_not_told_of_limits_cannot_replace_them():
 
 @pytest.mark.compiled
 @pytest.mark.filterwarnings("default:.*of the values equal")
-def test_values_that_look_like_limits_are_told_of_once():
+def test_values_that_look_like_limits_are_told_of_once(tmp_path):
     i, j, values, limit = capped()
     cut = np.minimum(values, limit)
     with pytest.warns(UserWarning, match=r"of the values equal the largest, .*censored=") as told:
@@ -535,6 +581,10 @@ def test_values_that_look_like_limits_are_told_of_once():
     assert len(told) == 1
     with pytest.warns(UserWarning, match="of the values equal the smallest"):
         fastemf.complete_levels((i, j, -cut), (0.4, 0.5), 2, reg="noise")
+    fastemf.store.build((i, j, cut), tmp_path / "store")
+    with pytest.warns(UserWarning, match=r"of the values equal the largest, .*censored=") as told:
+        fastemf.complete(tmp_path / "store", 0.5, 2, reg="noise")
+    assert len(told) == 1
     ratings = np.random.default_rng(0).integers(1, 6, (40, 30)).astype(float)
     fastemf.complete(ratings, 0.5, 2, reg="noise")  # they pile up everywhere: no warning
 

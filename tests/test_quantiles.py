@@ -114,7 +114,7 @@ def test_intervals_are_pairs_of_quantiles():
     np.testing.assert_array_equal(below, ([-np.inf, -np.inf], middle))
     above = quantiles.interval([1, 2], 3, coverage=0.9, side="above")
     np.testing.assert_array_equal(above, (low, [np.inf, np.inf]))
-    with pytest.raises(ValueError, match=r"takes quantiles that must be one of .* got 0.05"):
+    with pytest.raises(ValueError, match=r"below.* quantiles that must be one of .* got 0.05"):
         quantiles.interval([1, 2], 3, coverage=0.9)
     with pytest.raises(ValueError, match="side must be"):
         quantiles.interval(1, 3, coverage=0.8, side="left")

@@ -17,7 +17,7 @@ from fastemf.store import Store
 from fastemf.store import open as open_store
 from fastemf.store.chunks import TableColumns
 from fastemf.store.manifest import Manifest
-from fastemf.store.reading import read_state
+from fastemf.store.reading import hold_state, read_state
 
 __all__ = ["distribute"]
 
@@ -117,7 +117,7 @@ def _sees(path: str, manifest: Manifest) -> str:
     """Say what is wrong with the store as a worker sees it, if anything."""
     rule = "R must be a store in a folder that every worker sees under the same name"
     try:
-        found = Manifest.read(Path(path))
+        found, _ = hold_state(Path(path))
     except (OSError, ValueError) as error:
         return f"{rule}: {error}"
     # Observations may have been appended since it was opened.

@@ -43,7 +43,7 @@ __all__ = [
     "write_levels", "write_several",
 ]  # fmt: skip
 
-VERSION = 5
+VERSION = 6
 
 SCALARS = {
     "omega": float,

@@ -173,6 +173,8 @@ def _checked(
     }  # fmt: skip
 
 
+BEFORE: dict[str, Any] = {"checked": 1.0}  # of promises of version 5 or less
+SHARES = ("coverage", "many", "deciles")  # NaN where none could be checked
 KINDS_OF = {"float": float, "int": int, "bool": bool, "str": str}
 
 
@@ -181,22 +183,27 @@ def _promises(records: Any, taus: list[float]) -> tuple[Promise, ...]:
     found = []
     for record, tau in zip(records, taus, strict=True):
         require(isinstance(record, dict), "promises must have the fields of Promise")
-        check_keys(record.keys(), {field.name for field in fields(Promise)}, "field of promises")
-        given: dict[str, Any] = dict(record)
+        given: dict[str, Any] = BEFORE | record
+        check_keys(given.keys(), {field.name for field in fields(Promise)}, "field of promises")
         for field in fields(Promise):
             value, kind = given[field.name], str(field.type)
+            is_right = _is_share if field.name in SHARES else _is_number
             if kind.startswith("tuple"):
                 length = 2 if field.name == "interval" else 10
                 right = isinstance(value, list) and len(value) == length
-                require(right and all(map(_is_number, value)), f"promises must have {field.name}")
+                require(right and all(map(is_right, value)), f"promises must have {field.name}")
                 given[field.name] = tuple(value)
             elif kind == "float":
-                require(_is_number(value), f"promises must have a number as {field.name}")
+                require(is_right(value), f"promises must have a number as {field.name}")
             else:
                 require(type(value) is KINDS_OF[kind], f"promises must have {kind} as {field.name}")
         require(given["tau"] == tau, "promises must be those of the quantiles")
         found.append(Promise(**given))
     return tuple(found)
+
+
+def _is_share(value: Any) -> bool:
+    return type(value) is float and (math.isnan(value) or 0 <= value <= 1)
 
 
 def _is_number(value: Any) -> bool:

@@ -171,7 +171,9 @@ class Quantiles(Model):
         -inf
         """
         share = check_share(coverage, "coverage")
-        what = f'coverage={coverage!r} with side="{side}" takes quantiles that'
+        alone = side == "central" and share in self.taus
+        hint = f' (side="below" takes {share!r} alone)' if alone else ""
+        what = f'coverage={coverage!r} with side="{side}"{hint} takes quantiles that'
         places = [
             None if tau is None else self._place(tau, what) for tau in ends_of(share, side)
         ]  # fmt: skip

@@ -1,7 +1,8 @@
 """`ChangedSource`: the same observations, each block changed as it is read.
 
 A change may depend on the row and the column of an entry, through arrays by row and by column that
-go with every block. In memory it is made once, elsewhere whenever a block is read.
+go with every block. In memory it is made once, unless it is not to be kept, elsewhere whenever a
+block is read.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.observations.source import Grouped, Side, Source
+from fastemf.observations.source import Grouped, Readable, Side, Source
 
-__all__ = ["BlockChange", "ChangedSource", "WrappedSide"]
+__all__ = ["BlockChange", "ChangedSource", "InParts", "WrappedSide"]
+
+PART = 1 << 23  # entries of a side in memory that are changed at once
 
 _Arrays = tuple[NDArray[Any], ...]
 
@@ -33,6 +36,8 @@ class BlockChange:
     arrays: tuple[_Arrays, _Arrays]
     args: tuple[Any, ...] = ()
     counts: bool = False  # whether it changes weights, and with them what rows add up to
+    dtype: np.dtype[Any] | None = None  # of the values and weights it makes, if another
+    keeps: bool = True  # whether, in memory, what it makes is kept
 
 
 class ChangedSource(Source):
@@ -67,7 +72,9 @@ class ChangedSource(Source):
 def _changed(side: Grouped, axis: int, change: BlockChange) -> Grouped:
     own, others = change.arrays[axis], change.arrays[1 - axis]
     if isinstance(side, Side):
-        return change.make(side, others, own, *change.args)
+        if change.keeps:
+            return change.make(side, others, own, *change.args)
+        side = InParts(side)
     return _ChangedSide(side, own, others, change)
 
 
@@ -94,6 +101,32 @@ class WrappedSide:
         return self._side.dtype
 
 
+class InParts(WrappedSide, Readable):
+    """A side in memory, read in parts, of which each may be changed without room for all."""
+
+    def __init__(self, side: Side) -> None:
+        super().__init__(side)
+        self._of = side
+
+    def blocks(self) -> Iterator[tuple[int, Side]]:
+        """Yield whole rows, of about `PART` entries together."""
+        side, indptr = self._of, self.indptr
+        first, last = 0, indptr.size - 1
+        while first < last:
+            reached = int(np.searchsorted(indptr, indptr[first] + PART, side="right")) - 1
+            end = min(max(reached, first + 1), last)
+            part = slice(indptr[first], indptr[end])
+            yield first, Side(
+                indptr[first : end + 1] - indptr[first], side.indices[part], side.values[part],
+                side.weights[part], side.mass[first:end], side.censored[part],
+            )  # fmt: skip
+            first = end
+
+    def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+        """Yield all values and weights in order, a cacheful at a time."""
+        return self._of.stretches()
+
+
 class _ChangedSide(WrappedSide):
     """One side of it, with other blocks."""
 
@@ -104,6 +137,11 @@ class _ChangedSide(WrappedSide):
             self.mass = np.empty_like(side.mass)
             for rows, found in self.each(_mass_of, (), (), n_threads=1):
                 self.mass[rows] = found
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return self._change.dtype or self._side.dtype
 
     def each(
         self, task: Callable[..., Any], others: _Arrays, own: _Arrays, *args: Any, n_threads: int

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from fastemf.observations.memory import Observations
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.observations.source import Side, Source
 from fastemf.support.warn import warn
 
 __all__ = ["warn_of_limits"]
@@ -15,12 +18,15 @@ DISTINCT = 100  # values there must be: ratings and counts pile up everywhere
 ALONE = 5  # times as many as of any value between the ends
 
 
-def warn_of_limits(observed: Observations) -> None:
+def warn_of_limits(source: Source) -> None:
     """Say so, once, where values look censored and are not declared to be."""
-    values = observed.by_row.values
-    found, counts = np.unique(values[:: -(-values.size // SAMPLED)], return_counts=True)
+    step = max(1, -(-source.size // SAMPLED))
+    blocks = source.by_row.each(_counted, (), (), step, n_threads=1)
+    parts = [part for _, part in blocks]  # in any order, as workers have them
+    found, place = np.unique(np.concatenate([part[0] for part in parts]), return_inverse=True)
     if found.size < DISTINCT:
         return
+    counts = np.bincount(place, np.concatenate([part[1] for part in parts]))
     least = max(FEWEST, SHARE * counts.sum(), ALONE * counts[1:-1].max())
     for end, name, side in ((-1, "largest", "right"), (0, "smallest", "left")):
         if counts[end] > least:
@@ -30,3 +36,9 @@ def warn_of_limits(observed: Observations) -> None:
                 f'censored=("{side}", {float(found[end])!r})'
                 + (f" (in a shell, --censored-above {found[end]:g})" if side == "right" else "")
             )
+
+
+def _counted(block: Side, step: int, n_threads: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Count each of a block's values, or of a sample of them."""
+    found, counts = np.unique(block.values[::step], return_counts=True)
+    return found, counts

@@ -75,7 +75,12 @@ def _promised(model: Quantiles) -> str:
         "What was promised",
         "When the quantiles were fitted, each cell was predicted by fits that had not seen it, "
         "tuned once for all. This is what came of it, to compare with the above."
-        + ("" if measured else " It is not about rows or columns that were folded in since."),
+        + ("" if measured else " It is not about rows or columns that were folded in since.")
+        + "".join(
+            f" {quantile_name(one.tau)} lies {one.unchecked}."
+            for one in model.promises
+            if one.unchecked
+        ),
         as_table(heads, lines),
     )
 

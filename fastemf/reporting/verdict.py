@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fastemf.model.evaluation import NOTHING_ADDED, Score
+from fastemf.model.evaluation import Score
 from fastemf.model.quantiles import Quantiles
 from fastemf.reporting.drawing import WIDTH, Scale, draw_line, draw_rect, draw_text, drawn
 from fastemf.reporting.judgement import Judgement
@@ -18,6 +18,7 @@ from fastemf.reporting.markup import (
     figure_text,
     safe,
 )
+from fastemf.solver.tuning import NOTHING_ADDED
 from fastemf.stacking.promise import Promise
 from fastemf.support.level_names import quantile_name
 

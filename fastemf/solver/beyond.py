@@ -8,6 +8,9 @@ the loss has slope w(u) u at a residual u; its mean over the residuals beyond x,
 is what the entry would contribute if it had been observed, on average. It is replaced by the
 residual of that slope: g / ω where g ≥ 0, else g / (1 − ω). At ω = 0.5, and wherever x ≥ 0, that
 is the mean of the residuals beyond x, as Buckley and James (1979) have it.
+
+Means have no spread. Where it is the spread that is asked for, as by quantiles, an entry is
+replaced by a residual drawn from those beyond x: `Tail`.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Beyond", "beyond"]
+__all__ = ["Beyond", "Tail", "beyond", "tail"]
 
 KNOTS = 256
 
@@ -44,14 +47,7 @@ def beyond(
 
     What is left of the distribution after the last one that was observed is put there.
     """
-    order = np.lexsort((censored, residuals))  # of equal ones, those observed come first
-    u, lost, v = residuals[order], censored[order], weights[order]
-    at_risk = np.cumsum(v[::-1])[::-1]
-    share = np.where(lost, 0.0, v / at_risk)
-    last = int(np.flatnonzero(~lost)[-1]) if not lost.all() else u.size - 1
-    share[last] = 1.0
-    survival = np.concatenate([[1.0], np.cumprod(1.0 - share)])
-    mass = survival[:-1] - survival[1:]
+    u, mass, last = _kaplan_meier(residuals, censored, weights)
     slopes = np.where(u >= 0, omega, 1 - omega) * mass * u
     # Beyond u[i] are those after it, if it is the last of its equals.
     slope_after = np.append(np.cumsum(slopes[::-1])[::-1][1:], 0.0)
@@ -65,3 +61,40 @@ def beyond(
         at = np.append(u[picked], at)
         by = np.append(np.where(g >= 0, g / omega, g / (1 - omega)), by)
     return Beyond(at, by)
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """The distribution of residuals: the share of them beyond each."""
+
+    at: NDArray[np.float64]  # residuals, rising
+    beyond: NDArray[np.float64]  # falling to 0
+
+    def draw(self, x: NDArray[np.float64], chance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return residuals beyond x, of which a share `chance` lies further out."""
+        share = chance * np.interp(x, self.at, self.beyond)
+        return np.asarray(np.maximum(np.interp(-share, -self.beyond, self.at), x))
+
+
+def tail(
+    residuals: NDArray[np.float64], censored: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> Tail:
+    """Find the distribution of residuals of which some are known to lie beyond."""
+    u, mass, last = _kaplan_meier(residuals, censored, weights)
+    seen = np.flatnonzero(mass[: last + 1] > 0)
+    beyond = np.append(np.cumsum(mass[seen][:0:-1])[::-1], 0.0)
+    return Tail(u[seen], beyond)
+
+
+def _kaplan_meier(
+    residuals: NDArray[np.float64], censored: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], int]:
+    """Return the residuals in order, the probability of each, and which is the last observed."""
+    order = np.lexsort((censored, residuals))  # of equal ones, those observed come first
+    u, lost, v = residuals[order], censored[order], weights[order]
+    at_risk = np.cumsum(v[::-1])[::-1]
+    share = np.where(lost, 0.0, v / at_risk)
+    last = int(np.flatnonzero(~lost)[-1]) if not lost.all() else u.size - 1
+    share[last] = 1.0
+    survival = np.concatenate([[1.0], np.cumprod(1.0 - share)])
+    return u, survival[:-1] - survival[1:], last

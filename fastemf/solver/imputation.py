@@ -19,11 +19,10 @@ from fastemf.observations.changed import BlockChange, ChangedSource
 from fastemf.observations.memory import Observations
 from fastemf.observations.source import Side, Source
 from fastemf.solver.alternation import Solution
-from fastemf.solver.beyond import Beyond, beyond
+from fastemf.solver.beyond import Beyond, Tail, beyond, tail
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.judged import picked_cells
 from fastemf.solver.noise import even, renewed
-from fastemf.solver.opening import Data
 from fastemf.solver.ridge import noise_ridge
 from fastemf.solver.sampling import Marks
 from fastemf.solver.settings import Settings
@@ -31,7 +30,17 @@ from fastemf.solver.start import Factors, starting_factors
 from fastemf.solver.trial import swept
 from fastemf.solver.weighting import Pair
 
-__all__ = ["Censoring", "Imputation", "imputed", "replaced", "without_censored"]
+__all__ = [
+    "Censoring",
+    "Imputation",
+    "censored_at",
+    "codes_of",
+    "imputed",
+    "with_each_replaced",
+    "without_censored",
+]
+
+Curve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 FIRST_SWEEPS, SWEEPS = 10, 5  # of the fit without censored entries, and after each imputation
 ROUNDS = 3
@@ -80,11 +89,16 @@ class Imputation:
         codes: NDArray[np.int8],
         predicted: NDArray[np.float64],
         noise: NDArray[np.float64],
+        curves: tuple[Curve, Curve] | None = None,
     ) -> NDArray[np.float64]:
-        """Replace values, all of them censored; `noise` is that of their cells."""
+        """Replace values, all of them censored; `noise` is that of their cells.
+
+        Other `curves` are used instead of the imputation's own.
+        """
+        right, left = (self.right, self.left) if curves is None else curves
         sign = codes.astype(np.float64)
         x = sign * (given - predicted) / noise
-        u = np.where(sign > 0, self.right(x), self.left(x))
+        u = np.where(sign > 0, right(x), left(x))
         found = np.clip(predicted + sign * noise * u, *self.bounds)
         beyond = np.where(sign > 0, np.maximum(found, given), np.minimum(found, given))
         return np.asarray(beyond, np.float64)
@@ -94,6 +108,22 @@ def imputed(
     source: Source, imputation: Imputation, factors: Factors, mu: float | None
 ) -> ChangedSource:
     """Return observations whose censored values are replaced, given a model of them."""
+    return with_each_replaced(source, imputation, factors, mu, _imputed_block)
+
+
+def with_each_replaced(
+    source: Source,
+    imputation: Imputation,
+    factors: Factors,
+    mu: float | None,
+    make: Callable[..., Side],
+    more: tuple[tuple[NDArray[Any], ...], tuple[NDArray[Any], ...]] = ((), ()),
+    args: tuple[Any, ...] = (),
+) -> ChangedSource:
+    """Return observations whose blocks are made anew, given a model of them and its imputation.
+
+    `make` gets `more` arrays of rows and of columns after those that `censored_at` takes.
+    """
     arrays = []
     for axis, (factor, scale) in enumerate(zip(factors, imputation.scales, strict=True)):
         known = np.zeros((factor.shape[0], 2))
@@ -101,23 +131,9 @@ def imputed(
             known[:, 0] = factor[:, -1] + (mu if axis == 0 else 0.0)
             factor = factor[:, :-1]
         known[:, 1] = scale
-        arrays.append((np.ascontiguousarray(factor), known))
+        arrays.append((np.ascontiguousarray(factor), known, *more[axis]))
     curves = replace(imputation, scales=(NOTHING, NOTHING))  # blocks get their part of the scales
-    return ChangedSource(source, BlockChange(_imputed_block, (arrays[0], arrays[1]), (curves,)))
-
-
-def replaced(data: Data, settings: Settings) -> tuple[Source, Imputation | None]:
-    """Return what is to be fitted with its censored values replaced, and what replaced them.
-
-    It is done once, for fits at several levels.
-    """
-    if not data.is_censored:
-        return data.fitted, None
-    mu = data.fitted.expectile(settings.omega) if settings.intercepts else None
-    engine = CompletionEngine(data.fitted, settings.omega, mu=mu, n_threads=settings.n_threads)
-    censoring = Censoring(engine, engine, data.cap, data.marks)
-    first = censoring.first(settings)
-    return censoring.engine(first).observations, censoring.imputation(first)
+    return ChangedSource(source, BlockChange(make, (arrays[0], arrays[1]), (curves, *args)))
 
 
 def _codes(block: Side, cap: Cap | None) -> NDArray[np.int8]:
@@ -127,18 +143,38 @@ def _codes(block: Side, cap: Cap | None) -> NDArray[np.int8]:
 def _imputed_block(
     block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], imputation: Imputation
 ) -> Side:
-    codes = _codes(block, imputation.cap)
+    found = censored_at(block, by_index, by_row, imputation.cap)
+    values = block.values.copy()
+    values[found.at] = imputation.values(*found[3:])
+    return replace(block, values=values)
+
+
+class CensoredEntries(NamedTuple):
+    """The censored entries of a block: where they are, what they are, and what is expected."""
+
+    at: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    cols: NDArray[np.integer]
+    given: NDArray[Any]
+    codes: NDArray[np.int8]
+    predicted: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+
+def censored_at(
+    block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], cap: Cap | None
+) -> CensoredEntries:
+    """Find the censored entries of a block, given factors, intercepts and noise of both sides."""
+    codes = _codes(block, cap)
     at = np.flatnonzero(codes)
     rows = np.searchsorted(block.indptr, at, side="right") - 1
     cols = block.indices[at]
-    (other, about), (this, own) = by_index, by_row
+    (other, about), (this, own) = by_index[:2], by_row[:2]
     predicted = own[rows, 0] + about[cols, 0]
     for a in range(this.shape[1]):  # one by one: the sum of a cell does not depend on its block
         predicted += this[rows, a].astype(np.float64) * other[cols, a]
-    values = block.values.copy()
     noise = own[rows, 1] * about[cols, 1]
-    values[at] = imputation.values(block.values[at], codes[at], predicted, noise)
-    return replace(block, values=values)
+    return CensoredEntries(at, rows, cols, block.values[at], codes[at], predicted, noise)
 
 
 def _without(block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], cap: Any) -> Side:
@@ -151,8 +187,15 @@ def _without(block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], ca
     return replace(block, weights=weights, mass=mass)
 
 
-def _codes_for_values(block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...]) -> Side:
-    return replace(block, values=block.censored.astype(block.dtype))
+def codes_of(source: Source, cap: Cap | None) -> ChangedSource:
+    """Return observations whose values say which of them are censored."""
+    return ChangedSource(source, BlockChange(_codes_for_values, ((), ()), (cap,)))
+
+
+def _codes_for_values(
+    block: Side, by_index: tuple[Any, ...], by_row: tuple[Any, ...], cap: Cap | None
+) -> Side:
+    return replace(block, values=_codes(block, cap).astype(block.dtype))
 
 
 def without_censored(observed: Observations) -> Observations:
@@ -260,6 +303,17 @@ class Censoring:
             self._latest = of, self._found(of)
         return self._latest[1]
 
+    def tails(self, of: Solution) -> tuple[Tail, Tail]:
+        """Find the distributions of residuals that a solution leaves, the left one mirrored."""
+        cells = self._sample((of.X, of.Y))
+        r = cells.residuals(self.imputation(of).scales)
+        right, left = (
+            tail(code * r[near], cells.codes[near] == code, cells.weights[near])
+            for code in (RIGHT, LEFT)
+            for near in [cells.like_censored(code)]
+        )
+        return right, left
+
     def _found(self, of: Solution) -> Imputation:
         """Find the noise of rows and columns from values that are replaced as if all had one."""
         engine, factors, cells = self._engine, (of.X, of.Y), self._sample((of.X, of.Y))
@@ -291,7 +345,6 @@ class Censoring:
         if self._cap is not None:
             codes = self._cap.codes(values.astype(engine.dtype))
         else:
-            change = BlockChange(_codes_for_values, ((), ()))
-            marked = engine.on(ChangedSource(engine.observations, change))
+            marked = engine.on(codes_of(engine.observations, None))
             codes = picked_cells(marked, factors, self._marks, MOST)[3]
         return _Cells(rows, cols, values, weights, fitted, codes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -37,6 +38,42 @@ def open_source(
     censored: Any = None,
 ) -> AbstractContextManager[Source]:
     """Open the observations for a ``with`` statement, at whose end a cluster releases them."""
+    opened = _opened(R, weights, shape, names, client, n_jobs, censored)
+    return opened if censored is not None else _AskedForLimits(opened)
+
+
+class _AskedForLimits(AbstractContextManager[Source]):
+    """A source that is looked at for values that seem censored.
+
+    It is not made by `contextlib`, whose frames would be between a warning and the caller's line.
+    """
+
+    def __init__(self, opened: AbstractContextManager[Source]) -> None:
+        self._opened = opened
+
+    def __enter__(self) -> Source:
+        source = self._opened.__enter__()
+        try:
+            if not (isinstance(source, Observations) and source.by_row.censored.size):
+                warn_of_limits(source)
+        except BaseException:  # such as a warning that the caller made an error
+            self._opened.__exit__(*sys.exc_info())
+            raise
+        return source
+
+    def __exit__(self, *reason: Any) -> bool | None:
+        return self._opened.__exit__(*reason)
+
+
+def _opened(
+    R: Any,
+    weights: Any,
+    shape: Any,
+    names: ColumnNames,
+    client: Any,
+    n_jobs: int | None,
+    censored: Any,
+) -> AbstractContextManager[Source]:
     rows, cols, values = names
     cap = cap_of(censored)
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
@@ -46,11 +83,7 @@ def open_source(
     if isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
         R = open_store(R)
     if not isinstance(R, Source) or isinstance(R, Observations):
-        n_threads = count_threads(n_jobs)
-        observed = observe(R, **given, censored=censored, n_threads=n_threads)
-        if not observed.by_row.censored.size:
-            warn_of_limits(observed)
-        return nullcontext(observed)
+        return nullcontext(observe(R, **given, censored=censored, n_threads=count_threads(n_jobs)))
     for name, value in given.items():
         if value is not None:
             raise ValueError(f"{name} must not be given beside a store, which has its own")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fastemf.stacking.limits import Limits
 from fastemf.stacking.pinball import mean_pinball
 from fastemf.stacking.sampled import Sampled
 from fastemf.stacking.shrunk_quantile import Floats
@@ -16,6 +19,7 @@ __all__ = ["FEWEST_BEYOND", "Promise", "Simple", "promised", "wilson"]
 
 FEWEST_BEYOND = 20  # cells on the rarer side of a quantile
 DECILES = 10
+FEWEST_CHECKED = 20  # cells whose quantile lies short of a limit
 NORMAL_95 = 1.959964
 
 
@@ -46,6 +50,11 @@ class Promise:
         shrunk, the sum of rows' and columns', and the larger of the last two.
     measured : bool
         Whether this is about the rows and columns at hand; False after `Quantiles.fold_in`.
+    checked : float
+        The share of the cells that `coverage`, `interval`, `deciles`, `many` and `cells` are about:
+        less than 1 where values are censored, as nothing is known of cells whose quantile lies
+        beyond the limit. NaN stands for shares of no cells. The losses are those of all cells,
+        with values drawn from what may lie beyond their limits.
     """
 
     tau: float
@@ -61,17 +70,30 @@ class Promise:
     row_column: float
     larger: float
     measured: bool = True
+    checked: float = 1.0
+
+    @property
+    def unchecked(self) -> str:
+        """What to say of cells whose quantile lies beyond a limit, if there are some."""
+        if self.checked == 1:
+            return ""
+        return (
+            f"beyond the limit in {1 - self.checked:.1%} of the cells, where nothing can be "
+            "checked and it is likely too near"
+        )
 
     def __str__(self) -> str:
         low, high = self.interval
         best = min(self.constant, self.column, self.row_column, self.larger)
-        text = (
-            f"{quantile_name(self.tau)}: {self.coverage:.4f} of {self.cells:,} cells out of fold "
-            f"at or below ({low:.4f} to {high:.4f}), {min(self.deciles):.3f} to "
-            f"{max(self.deciles):.3f} by decile; pinball loss "
-            f"{_share(self.pinball, self.constant)} of a constant's, "
+        found = f"{self.coverage:.4f} of {self.cells:,} cells out of fold at or below"
+        deciles = f"{min(self.deciles):.3f} to {max(self.deciles):.3f} by decile"
+        losses = (
+            f"pinball loss {_share(self.pinball, self.constant)} of a constant's, "
             f"{_share(self.pinball, best)} of the best simple prediction's"
         )
+        parts = [f"{found} ({low:.4f} to {high:.4f}), {deciles}"] if self.cells else []
+        parts += [self.unchecked] if self.unchecked else []
+        text = f"{quantile_name(self.tau)}: {'; '.join([*parts, losses])}"
         return text if self.measured else f"{text}; not measured for what was folded in"
 
 
@@ -89,20 +111,28 @@ class Simple(NamedTuple):
 
 
 def promised(
-    cells: Sampled, tau: float, predicted: Floats, simple: Simple
-) -> Promise:  # fmt: skip
-    """Judge predictions of cells, beside simpler ones."""
+    cells: Sampled, tau: float, predicted: Floats, simple: Simple, limits: Limits | None = None
+) -> Promise:
+    """Judge predictions of cells, beside simpler ones; `limits` are those of censored values."""
     values, weights = cells.values, cells.weights
     below = (values <= predicted).astype(np.float64)
+
+    def share_of(at: NDArray[np.integer]) -> float:
+        if not at.size:
+            return math.nan
+        if limits is not None:
+            return limits.share_below(predicted, weights, at)
+        return float(np.average(below[at], weights=None if weights is None else weights[at]))
+
+    seen = np.ones(values.size, bool) if limits is None else limits.in_sight(predicted)
+    if limits is not None and np.count_nonzero(seen) < FEWEST_CHECKED:
+        seen[:] = False
+    known = cells if seen.all() else cells.where(seen)
     order = np.argsort(predicted, kind="stable")
-    deciles = [
-        float(np.average(below[part], weights=None if weights is None else weights[part]))
-        for part in np.array_split(order, DECILES)
-    ]
-    counts = np.bincount(cells.rows, minlength=cells.shape[0])[cells.rows]
-    enough = int(np.sort(counts)[counts.size // 2])
-    many = counts >= enough
-    share = float(np.average(below, weights=weights))
+    counts = np.bincount(known.rows, minlength=cells.shape[0])[cells.rows]
+    enough = int(np.sort(counts[seen])[known.values.size // 2]) if seen.any() else 0
+    share, count = share_of(np.flatnonzero(seen)), known.independent if seen.any() else 0.0
+    worth = 1.0 if limits is None else limits.worth(predicted, weights, np.flatnonzero(seen))
 
     def loss(of: Floats) -> float:
         return mean_pinball(values - of, tau, weights)
@@ -110,16 +140,17 @@ def promised(
     return Promise(
         tau=tau,
         coverage=share,
-        interval=wilson(share, cells.independent),
-        deciles=tuple(deciles),
-        many=float(np.average(below[many], weights=None if weights is None else weights[many])),
+        interval=wilson(share, worth * count) if seen.any() else (0.0, 1.0),
+        deciles=tuple(share_of(part) for part in np.array_split(order[seen[order]], DECILES)),
+        many=share_of(np.flatnonzero(seen & (counts >= enough))),
         many_cells=enough,
-        cells=round(cells.independent),
+        cells=round(count),
         pinball=loss(predicted),
         constant=loss(simple.constant),
         column=loss(simple.column),
         row_column=loss(simple.row_column),
         larger=loss(simple.larger),
+        checked=float(np.average(seen, weights=weights)),
     )
 
 

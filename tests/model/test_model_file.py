@@ -330,10 +330,10 @@ def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
 # --- content --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [6, 99, 0, -1, "1", 1.0, True, None, REMOVED])
+@pytest.mark.parametrize("version", [7, 99, 0, -1, "1", 1.0, True, None, REMOVED])
 def test_other_versions_are_refused(version, bad):
     shown = None if version is REMOVED else version
-    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 5")
+    assert_refused(bad({"version": version}), f"version {shown}, while this fastemf reads 1 to 6")
 
 
 @pytest.mark.parametrize(
