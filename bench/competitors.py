@@ -93,7 +93,7 @@ class Fastemf:
         return observe(R, n_threads=count_threads(-1))
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """Time sweeps from the third on: the first ones move many signs."""
+        """Time exact sweeps in the data's type, from the third on: the first move many signs."""
         fit = self.run(data, k, reg, threads, 4, momentum=False, init="random", solver="exact")
         return min(record.seconds for record in fit.history[2:])
 

@@ -23,6 +23,7 @@ class Scale:
     growth_entries: tuple[int, ...]  # the last is also the size of set-up and memory
     growth_rank: int
     growth_ranks: tuple[int, ...]
+    ranked: tuple[int, int]  # rows and columns of the matrix whose rows are ranked
     cold_compile: bool  # with an empty cache; otherwise only with the one that is there
 
 
@@ -41,6 +42,7 @@ FULL = Scale(
     growth_entries=(1_000_000, 5_000_000, 20_000_000, 50_000_000),
     growth_rank=16,
     growth_ranks=(8, 16, 32, 64, 128),
+    ranked=(100_000, 10_000),
     cold_compile=True,
 )
 
@@ -59,6 +61,7 @@ QUICK = Scale(
     growth_entries=(100_000, 300_000, 1_000_000),
     growth_rank=16,
     growth_ranks=(8, 16, 32, 64),
+    ranked=(10_000, 2_000),
     cold_compile=True,
 )
 
@@ -77,5 +80,6 @@ SMOKE = Scale(
     growth_entries=(300, 600),
     growth_rank=2,
     growth_ranks=(1, 2),
+    ranked=(60, 40),
     cold_compile=False,
 )

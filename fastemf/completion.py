@@ -150,7 +150,8 @@ def complete(
         How a row is solved given the other factor. ``"exact"``: its minimum, by
         Newton's method. ``"cg"``: a few steps of conjugate gradients towards it, which
         lower the objective too but cost k instead of k² per observation; needs a ridge.
-        ``"auto"``: cg from k = 64 on where there is a ridge, else exact.
+        ``"auto"``: cg from k = 64 on where there is a ridge, else exact; large fits begin with
+        sweeps in float32 in which a row takes one Newton step, before the others.
     validation
         Entries to hold out and judge the sweeps by: a share in (0, 1) of the cells
         observed, drawn at random (repeated observations of a cell together), or entries in
@@ -303,7 +304,10 @@ def fit(
         judge = judge and censoring.judge(judge, first)
     plan = planned(data, engine, near, judge, settings, rng, holding or Holding(), checkpoint)
     renew = None if censoring is None else censoring.renewing(plan.engine)
-    end = alternate(plan.engine, plan.start, plan.schedule, settings, checkpoint, judge, renew)
+    end = alternate(
+        plan.engine, plan.start, plan.schedule, settings, checkpoint, judge, renew,
+        plan.early,
+    )  # fmt: skip
     imputation = None
     if censoring is not None:
         last = end.values_of or first

@@ -14,6 +14,7 @@ from fastemf.model.factorization import Factorization
 from fastemf.solver.alternation import Outcome
 from fastemf.solver.axis import AxisNoise
 from fastemf.solver.checkpoint import Checkpoint
+from fastemf.solver.early import early_engine, trial_engine
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.holding import Holding
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
@@ -49,10 +50,11 @@ class FitPlan:
 
     engine: CompletionEngine
     schedule: RidgeSchedule
-    start: Callable[[], tuple[NDArray[Any], NDArray[Any]]]
+    start: Callable[[CompletionEngine], tuple[NDArray[Any], NDArray[Any]]]  # for sweeps of this
     tuned: Tuned | None = None
     tuning: Tuning | None = None
     near: CompletionEngine | None = None  # the same, with its entries at hand where they are few
+    early: CompletionEngine | None = None  # of sweeps that only lead the way
 
     @property
     def family(self) -> str:
@@ -118,23 +120,29 @@ def planned(
     """
     init = settings.init
 
-    def start() -> tuple[NDArray[Any], NDArray[Any]]:
+    def early(chosen: CompletionEngine) -> CompletionEngine | None:
+        # Cells to judge by, and values that are made anew, are not worth having in another type.
+        plain = judge is None and not data.is_censored
+        return early_engine(chosen, settings) if plain else None
+
+    def start(swept: CompletionEngine) -> tuple[NDArray[Any], NDArray[Any]]:
         first = EarlierModel(init.axes, init.mu) if isinstance(init, Factorization) else init
-        return starting_factors(first, engine, settings.k, rng, settings.n_threads)
+        return starting_factors(first, swept, settings.k, rng, settings.n_threads)
 
     if not isinstance(settings.reg, str):
         m, n = engine.shape
         counted = settings.reg_scaling == "count"
         count = 1.0 if counted else engine.observations.mass / float(m * n) ** 0.5
-        return FitPlan(engine, settings.numbered_ridge(count), start)
+        return FitPlan(engine, settings.numbered_ridge(count), start, early=early(engine))
     following: RidgeSchedule = noise_ridge(engine, settings.k, settings.intercepts)
     if settings.reg == "noise":
         return FitPlan(engine, following, start)
     earlier = init.tuning if isinstance(init, Factorization) else None
+    tried = trial_engine(near, settings)
     found = holding.tuned(
-        near,
+        tried,
         settings,
-        lambda: tune(near, settings, data.seed, data.marks, judge, earlier, checkpoint),
+        lambda: tune(tried, settings, data.seed, data.marks, judge, earlier, checkpoint),
     )
     if isinstance(found, Tuning):
         return FitPlan(engine, following, start, tuning=found)
@@ -144,13 +152,13 @@ def planned(
         chosen = engine.view(weighting=weighting_of(found.family, near, found.variances))
         schedule = FixedRidge(found.ridge)
 
-    def start_found() -> tuple[NDArray[Any], NDArray[Any]]:
+    def start_found(swept: CompletionEngine) -> tuple[NDArray[Any], NDArray[Any]]:
         rank = engine.n_factors(found.factors[0])
         ours = widened(found.factors, rank, settings.k)
         if not isinstance(init, Factorization):
             return ours
         # An earlier fit may lack factors, which would then stay away, or be of another level.
-        theirs = start()
+        theirs = start(engine)
         return min((theirs, ours), key=lambda factors: _objective(chosen, factors, found.ridge))
 
     # The factors of a sample may be fewer than those of all cells.
@@ -158,7 +166,8 @@ def planned(
     use_found |= isinstance(init, Factorization)
     first = start_found if use_found else start
     at_hand = chosen.on(near.observations)
-    return FitPlan(chosen, schedule, first, found, found.tuning, at_hand)
+    leading = None if follows else early(chosen)
+    return FitPlan(chosen, schedule, first, found, found.tuning, at_hand, leading)
 
 
 def _objective(

@@ -341,6 +341,8 @@ def step(l, i, sweep, batch):
     if _is_solved(predicted, rounding, noise, flips, along, accurate):
         return
     status[i] = CAPPED
+    if sweep.problem.max_newton == 1:  # nothing follows that would need g
+        return
     if along != 1 or 2 * flips > d or not accurate:  # many flips: a fresh Gram matrix is cheaper
         batch.afresh[l] = True
         return

@@ -50,6 +50,8 @@ from fastemf.kernels.vectors import lanes_of
 
 __all__ = ["sweep_rows"]
 
+SMALLEST = 1e-300  # that is divided by
+
 
 @unit(allocates=True)
 def solve_rows(begin, end, sweep):
@@ -99,13 +101,13 @@ def solve_rows(begin, end, sweep):
             home[l] = filled if filled + whole <= spare else -1
             filled += whole
             invoke(code.evaluate, l, i, curvature, 0, sweep, batch)
-            largest, slope = 0.0, 0.0
+            # The square may leave the range, and so may the reciprocal of what is still smaller.
+            largest, slope = SMALLEST, 0.0
             for a in range(q):
                 largest = max(largest, abs(np.float64(g[l, a])))
-            if largest > 0:  # its square may leave the range
-                for a in range(q):
-                    slope += (g[l, a] / largest) ** 2
-                stats[i, GRADIENT] = 2 * largest * sqrt(slope)
+            for a in range(q):
+                slope += (g[l, a] / largest) ** 2
+            stats[i, GRADIENT] = 2 * largest * sqrt(slope)
             status[i] = SOLVED if problem.max_newton == 0 else CAPPED
             if not isfinite(f[l]):
                 status[i] = NOT_FINITE

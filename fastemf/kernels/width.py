@@ -26,6 +26,7 @@ def _vector_bytes() -> int:
 
 
 VECTOR_BYTES = _vector_bytes()
+CACHE_LINE = 64  # bytes
 # A tile has as many rows as leave its sums in the registers.
 TILE_ROWS = 8 if VECTOR_BYTES == 64 else 4
 PANEL = 4  # rows of a triangle that are factored together; their tiles are this wide:
@@ -35,8 +36,14 @@ PANEL_COLUMNS = 4 if VECTOR_BYTES == 64 else 2
 def padded(factor: NDArray[Any]) -> NDArray[Any]:
     """Return the factor with zero columns up to whole vectors, as the kernels take it."""
     lanes = VECTOR_BYTES // factor.itemsize
+    n_rows, used = factor.shape
+    shape = n_rows, -(-used // lanes) * lanes
+    size = shape[0] * shape[1] * factor.itemsize
     # np.empty, not np.zeros: only the former asks for huge pages, and rows are fetched at random.
-    wide = np.empty((factor.shape[0], -(-factor.shape[1] // lanes) * lanes), factor.dtype)
-    wide[:, : factor.shape[1]] = factor
-    wide[:, factor.shape[1] :] = 0
+    # From a cache line's beginning on, so that no vector is in two of them.
+    room = np.empty(size + CACHE_LINE, np.uint8)
+    begin = -room.__array_interface__["data"][0] % CACHE_LINE
+    wide = room[begin : begin + size].view(factor.dtype).reshape(shape)
+    wide[:, :used] = factor
+    wide[:, used:] = 0
     return wide

@@ -101,6 +101,7 @@ class State:
     renewals: int = 0  # of the values that depend on the fit
     renewed_at: int = 0  # sweeps before the last one
     values_of: Solution | None = None  # what they came from then
+    early: bool = False  # whether its sweeps only lead the way
     history: list[SweepRecord] = field(default_factory=list)
     engine: Engine | None = None  # of those values; follows from the rest
 
@@ -203,6 +204,18 @@ class Alternation:
         history = tuple(state.history)
         ended = (self._has_converged(state), state.stopped, state.spoilt)
         return Outcome(end.X, end.Y, end.ridge, history, *ended, state.values_of)
+
+    def taken_over(self, state: State) -> State:
+        """Go on from the state of a loop of early sweeps, whose end does not end this one."""
+        X, Y, previous = (
+            factor.astype(self.engine.dtype)
+            for factor in (state.point.X, state.point.Y, state.previous)
+        )
+        point = _point(self.engine, X, Y, state.point.ridge, self.engine.evaluate(X, Y))
+        return replace(
+            state, point=point, previous=previous, early=False, converged=False, spoilt=False,
+            engine=None,
+        )  # fmt: skip
 
     def _is_due(self, state: State) -> bool:
         """Tell whether the values that depend on the fit are to be made anew."""

@@ -48,6 +48,7 @@ class RowProblem(NamedTuple):
     n_factors: int  # coordinates with the first of a row's two ridges; the rest have the second
     solve: bool = True  # False evaluates at the start and moves nothing
     steps: int = 0  # 0 for exact solves, or how many steps of conjugate gradients a row gets
+    newton: int = kernels.MAX_NEWTON  # iterations of an exact solve, at most
     part: Part = EVERYTHING  # cells that count, by the hash of their marks
     leverages: str = ""  # "sums" of each row's, where nothing is solved, or "each" observation's
 
@@ -120,7 +121,7 @@ def solve_block(
     given = kernels.Problem(
         other, offset, kernels.Sample(scales, marks, own_marks, *problem.part),
         ridge, problem.n_factors, upper, lower, float(limits.eps), float(limits.tiny),
-        kernels.MAX_NEWTON if problem.solve else 0, problem.steps, int(problem.leverages != ""),
+        problem.newton if problem.solve else 0, problem.steps, int(problem.leverages != ""),
         start,
     )  # fmt: skip
     rows = kernels.Rows(side.indptr, side.indices, side.values, side.weights)
@@ -130,7 +131,9 @@ def solve_block(
     for group in _launches(work, n_threads):
         blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
         if q == 1 and problem.n_factors == 0 and problem.leverages != "each":
-            sweep = LevelSweep(rows, given, kernels.Reports(*solved))
+            # One unknown: its solve has no line search to make a single step safe, nor is it dear.
+            exact = given._replace(max_newton=kernels.MAX_NEWTON if problem.solve else 0)
+            sweep = LevelSweep(rows, exact, kernels.Reports(*solved))
             launch(solve_levels, n_threads, blocks, sweep)
         else:
             sweep_rows(blocks, rows, given, kernels.Reports(*solved), n_threads)

@@ -140,7 +140,7 @@ class Checkpoint:
     def resumed(
         self,
         schedule: RidgeSchedule,
-        engine: Engine,
+        engines: tuple[Engine, Engine],
         width: int,
         *,
         judged: bool,
@@ -152,8 +152,8 @@ class Checkpoint:
         ----------
         schedule
             Ridge of the fit that resumes.
-        engine
-            What will solve its half-sweeps.
+        engines
+            What will solve its early half-sweeps, and the others.
         width
             Columns of its factors.
         judged
@@ -174,6 +174,8 @@ class Checkpoint:
                 return None
             left = {name: part for name, part in header.items() if name not in tuned}
             others = {name: part for name, part in arrays.items() if name not in names}
+            left = {"early": False} | left  # older ones had no early sweeps
+            engine = engines[0 if left["early"] is True else 1]
             state = _unpacked(left, others, engine, width, judged, renews)
             _recall(schedule, floats_of(header, "schedule", len(schedule.memory())))
             _check_sizes(state, schedule.ridge, engine)
@@ -286,6 +288,7 @@ SCALARS = {
     "spoilt": bool,
     "renewals": int,
     "renewed_at": int,
+    "early": bool,
 }
 
 

@@ -78,6 +78,7 @@ class CompletionEngine:
         self.sample = sample
         self.cells = EVERYTHING  # of which the observations are all there are
         self._steps = steps
+        self._newton = kernels.MAX_NEWTON
         self.mu = mu
         self.n_threads = n_threads
         self._sides = (observations.by_row, observations.by_col)
@@ -120,6 +121,25 @@ class CompletionEngine:
         other.observations = observations
         other._sides = (observations.by_row, observations.by_col)
         return other
+
+    def in_type(self, dtype: np.dtype[Any]) -> CompletionEngine:
+        """Return the same engine for entries that have been turned into another type."""
+        other = copy.copy(self)
+        other.dtype = dtype
+        other.eps = float(np.finfo(dtype).eps)
+        other.rounding = 16 * other.eps * self.size
+        other._unit = dtype.type(self._unit)
+        return other
+
+    def stepping(self, most: int = 1) -> CompletionEngine:
+        """Return the same engine, whose solves take so many Newton steps: F falls, or stays."""
+        other = copy.copy(self)
+        other._newton = most
+        return other
+
+    def solving(self) -> CompletionEngine:
+        """Return the same engine, whose solves are exact."""
+        return self.stepping(kernels.MAX_NEWTON)
 
     def recounted(self) -> CompletionEngine:
         """Return the same engine for entries of which some have other weights than they had."""
@@ -198,7 +218,9 @@ class CompletionEngine:
     def _half(
         self, axis: int, this: NDArray[Any], other: NDArray[Any], ridge: Ridge, *, solve: bool
     ) -> HalfSweep:
-        problem = RowProblem(self.omega, self.n_factors(this), solve, self._steps)
+        problem = RowProblem(
+            self.omega, self.n_factors(this), solve, self._steps, self._newton
+        )  # fmt: skip
         solved = solve_side(
             self._sides[axis], *self._row_problem(axis, this, other, ridge, problem),
             n_threads=self.n_threads,

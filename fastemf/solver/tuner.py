@@ -313,7 +313,7 @@ class Tuner:
     def _followed(self, best: Candidate) -> list[Fitted]:
         fits, rng = [], self.rng()
         for trial, fit in zip(self.trials, best.fits, strict=True):
-            engine = trial.fitted
+            engine = trial.fitted.solving()  # the ridge is not to see rows half solved
             schedule = noise_ridge(engine, self.settings.k, self.intercepts, MOVING)
             factors, ridge = swept(
                 engine, self._joined(replace(fit, engine=engine), 0.0, rng), schedule,

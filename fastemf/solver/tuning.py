@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["MEANING", "Baseline", "Tuning", "TuningStep"]
+__all__ = ["MEANING", "NOTHING_ADDED", "Baseline", "Tuning", "TuningStep"]
 
-NOTHING_ADDED = 0.995  # of row + column levels' loss: above that the factors add nothing
+NOTHING_ADDED = 0.995  # of a simple prediction's loss: above that a model adds nothing to it
 MEANING = {  # of each family, in words
     "constant": "no rows, columns or factors",
     "even": "all observations count alike",

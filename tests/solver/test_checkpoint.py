@@ -536,31 +536,32 @@ fit.save(sys.argv[1] + ".model.npz")
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_a_fit_killed_ten_times_ends_with_the_same_bits(tmp_path):
-    def run(path, kill_after=None):
+    def written(path):
+        """What changes whenever the file is replaced."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def run(path, writes=None):
+        """Run the fit, or kill it once its file was seen to change so many times."""
         process = subprocess.Popen([sys.executable, "-c", FIT, str(path)])
-        if kill_after is None:
-            assert process.wait(1500) == 0
-            return True
-        deadline = time.monotonic() + kill_after
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
-        return process.wait(600) == 0
+        seen, before = 0, written(path)
+        while writes is not None and process.poll() is None:
+            after = written(path)
+            seen, before = seen + (after != before), after
+            if seen >= writes:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.001)
+        return process.wait(1500) == 0
 
-    def seconds(path):
-        began = time.monotonic()
-        run(path)
-        return time.monotonic() - began
-
-    work, start = seconds(tmp_path / "whole"), seconds(tmp_path / "whole")  # the second has no work
+    assert run(tmp_path / "whole")
     whole = fastemf.load(tmp_path / "whole.model.npz")
     rng = np.random.default_rng(0)
     cut = tmp_path / "cut"
-    kills = 0
-    for _ in range(10):
-        # An eighth of the work at most, however fast the machine, so that much is left to kill.
-        kills += not run(cut, kill_after=0.8 * start + rng.uniform(0, 0.12) * (work - start))
+    kills = sum(not run(cut, writes=int(rng.integers(1, 20))) for _ in range(10))
     run(cut)
     assert kills >= 8
     same_bits(fastemf.load(tmp_path / "cut.model.npz"), whole)

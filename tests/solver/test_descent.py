@@ -164,6 +164,18 @@ def test_gradients_have_a_norm_in_any_unit(unit, tmp_path):
     assert repr(fastemf.load(tmp_path / "model.npz").history) == repr(fit.history)  # NaN is NaN
 
 
+@pytest.mark.compiled  # which divides by way of reciprocals
+@pytest.mark.parametrize("unit", [1e-103, 1e-104, 1e-106])
+@pytest.mark.filterwarnings("ignore:.*observations are zero:UserWarning")
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+def test_gradients_that_all_but_vanish_have_a_norm(unit, tmp_path):
+    start = unit * np.array([[1.0, 0], [1, 2], [3, 1]]), unit * np.array([[1.0, 1], [2, 0]])
+    fit = fastemf.complete(np.zeros((3, 2)), 0.3, 2, reg=0, init=start, max_iter=1)
+    assert 0 < fit.history[0].gradient_norm < 1e-306
+    fit.save(tmp_path / "model.npz")
+    assert repr(fastemf.load(tmp_path / "model.npz").history) == repr(fit.history)
+
+
 # --- what cannot be right ------------------------------------------------------------------
 
 
@@ -271,7 +283,7 @@ def test_the_end_of_such_a_fit_is_kept_and_said(tmp_path):
             ends.append(
                 alternate(
                     Rising(0.1),
-                    lambda: start,
+                    lambda _: start,
                     FixedRidge.given(0.0, 0.5),
                     settings,
                     checkpoint_of(settings, lambda: ["same"]),
@@ -311,7 +323,7 @@ def test_what_is_never_observed_is_zero_even_where_no_sweep_is_an_advance(init, 
     monkeypatch.setattr(
         "fastemf.completion.alternate",
         lambda engine, start, *rest: alternate(engine, start, *rest)._replace(
-            **dict(zip("XY", start(), strict=True))
+            **dict(zip("XY", start(engine), strict=True))
         ),
     )
     fit = fastemf.complete(R, 0.3, 1, reg=0, init=start)
