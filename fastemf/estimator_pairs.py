@@ -47,7 +47,8 @@ class PairRegressor(RegressorMixin, BaseEstimator):
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, censored: Any
     ) -> Observations:
         """Read what is to be fitted, with labels; observations that weigh nothing are left out."""
-        values = validate_data(self, y=y, y_numeric=True)
+        with np.errstate(invalid="ignore"):  # checks sum up what may hold both infinities
+            values = validate_data(self, y=y, y_numeric=True)
         columns = self._pairs(X, reset=True)
         check_consistent_length(*columns, values)
         weights = None
@@ -71,14 +72,16 @@ class PairRegressor(RegressorMixin, BaseEstimator):
 
     def _judged(self, y: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Any, Any]:
         """Read the values, and their weights, that predictions are scored by."""
-        values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        with np.errstate(invalid="ignore"):
+            values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
         return values, _weights(sample_weight, values)
 
     def _pairs(self, X: Any, *, reset: bool) -> list[Any]:
         """Split `X` into its two columns; those of a table keep their own types."""
         is_table = hasattr(X, "columns")
         dtype = None if hasattr(X, "dtype") else object  # 7 and "a" in a list stay what they are
-        X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
+        with np.errstate(invalid="ignore"):
+            X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
         if self.n_features_in_ != 2:
             raise ValueError(
                 f"X must have two columns, (row, column), got {self.n_features_in_} feature(s)"
@@ -103,4 +106,7 @@ def _whole(column: Any, what: str) -> Any:
 
 
 def _weights(sample_weight: Any, values: NDArray[Any]) -> Any:
-    return _check_sample_weight(sample_weight, values, dtype=np.float64, ensure_non_negative=True)
+    with np.errstate(invalid="ignore"):
+        return _check_sample_weight(
+            sample_weight, values, dtype=np.float64, ensure_non_negative=True
+        )

@@ -79,7 +79,9 @@ def load_model(path):
 
 def take_up(path):
     engine = CompletionEngine(observe(R), 0.3, mu=None, n_threads=1)
-    Checkpoint(path, 1, True, {}).resumed(AnnealedRidge(0.3, 2, 1.0), engine, 2, judged=True)
+    Checkpoint(path, 1, True, {}).resumed(
+        AnnealedRidge(0.3, 2, 1.0), (engine, engine), 2, judged=True
+    )
 
 
 FILES = {

@@ -466,6 +466,21 @@ def test_bad_input_is_explained(call, error, message):
         call()
 
 
+@pytest.mark.filterwarnings("error")
+def test_infinities_of_both_signs_are_refused_without_a_warning():
+    model, both = ExpectilePairRegressor(**FEW), np.array([np.inf, -np.inf, 1.0, 2.0])
+    pairs, y = [(0, 0), (0, 1), (1, 0), (1, 1)], np.arange(1.0, 5)
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(pairs, both)
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(pairs, y, sample_weight=both)
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(np.column_stack([both, y]), y)
+    model.set_params(reg=0.1).fit(pairs, y)
+    with pytest.raises(ValueError, match="infinity"):
+        model.score(pairs, both)
+
+
 def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
         monkeypatch.delitem(sys.modules, name)

@@ -16,13 +16,13 @@ from fastemf.model.prediction import Predicts
 from fastemf.model.reading import CellValues
 from fastemf.observations.medians import median
 from fastemf.solver.training import TrainingLevels
+from fastemf.solver.tuning import NOTHING_ADDED
 from fastemf.stacking.promise import Promise
 
 __all__ = ["FIT", "Evaluation", "QuantileScore", "Score", "evaluate_level", "judged"]
 
 FIT = "fit"
 CELLS_PER_PART = 1 << 18
-NOTHING_ADDED = 0.995  # of the best simple prediction's loss: above that the model adds nothing
 
 
 class Score(NamedTuple):

@@ -43,7 +43,8 @@ GRAM_BYTES = 1 << 28  # N = 5792 in float64
 BLOCK_BYTES = 1 << 25  # rows of D that are weighted or drawn at once
 PANEL = 256  # columns of the Gram matrix per task, fixed, so that sums do not depend on threads
 WORK_PER_THREAD = 1e8  # multiply-adds, a few milliseconds: less is not worth waking a thread for
-MAX_NEWTON = 60
+MAX_NEWTON = 1000  # at extreme levels a step may do no more than change the sign of one residual
+ENOUGH = 60  # steps, once they gain no more than the rounding of f
 MAX_CG = 500
 CG_TOLERANCE = 1e-4  # on the preconditioned residual: each Newton step gains four digits
 
@@ -189,6 +190,8 @@ def solve_regression(
         flipped = int(np.count_nonzero(changed != w))
         flips += flipped
         if is_solved(predicted, rounding, noise, flipped, step, kept**2 > eps):
+            break
+        if iterations >= ENOUGH and predicted <= rounding:
             break
         newton.update(w, changed)
         w = changed

@@ -177,7 +177,7 @@ def sense(
     count = engine.gain(X, Y) * float(m * n) ** 0.5 if settings.anneals else 1.0
     schedule = settings.numbered_ridge(count)
     kept = checkpoint_of(settings, lambda: [engine.digest()])
-    end = alternate(engine, lambda: (X, Y), schedule, settings, kept)
+    end = alternate(engine, lambda _: (X, Y), schedule, settings, kept)
     return Factorization(
         rows=Axis(end.X),
         cols=Axis(end.Y),

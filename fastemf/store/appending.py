@@ -18,7 +18,7 @@ from fastemf.store.chunks import TableColumns
 from fastemf.store.compaction import first_to_merge, write_merged
 from fastemf.store.locks import appending
 from fastemf.store.manifest import FILE_NAMES, Manifest, Segment, StoredArray, StoreError
-from fastemf.store.reading import BUDGET, Store, open_store
+from fastemf.store.reading import BUDGET, Store, hold_state, open_store
 from fastemf.store.segment_folders import clear_unused, publish, segment_place
 from fastemf.store.spill import Spill
 from fastemf.support.validation import check_integer
@@ -93,7 +93,7 @@ def append(
     folder = Path(os.path.abspath(path))
     budget = check_integer(budget, "budget", minimum=1)
     names = TableColumns(rows, cols, values, weights, positions=True)
-    Manifest.read(folder)  # says what is wrong with a folder that is no store
+    hold_state(folder)  # says what is wrong with a folder that is no store
     with appending(folder):
         clear_unused(folder)
         try:

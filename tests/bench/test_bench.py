@@ -111,6 +111,7 @@ def test_bars_by_hand():
             result("asymmetry", "sweep 2", 9.0, omega=0.1, sweep=2, ratio=9.0),
             result("asymmetry", "sweep 3", 1.2, omega=0.1, sweep=3, ratio=1.2),
             result("asymmetry", "sweep 4", 1.25, omega=0.1, sweep=4, ratio=1.25),
+            result("asymmetry", "to 0.1 %", 2.0, omega=0.1, ratio=1.4),
             result("threads", "sweep", 2.0, threads=1, speedup=1.0),
             result("threads", "sweep", 1.0, speedup=2.0),
             result("growth", "entries", 1.0, per_entry=2.0),
@@ -119,20 +120,23 @@ def test_bars_by_hand():
             result("setup", "start", 2.0),
             result("setup", "sweep", 2.0),
             result("memory", "peak over input", 0.0, ratio=2.7),
+            result("rank", "product", 3.0, ratio=1.5),
             result("cold", "import numba", 9.0),
             result("cold", "first call, cold", 25.0),
         ]
     )
     assert [(bar.bar, bar.measured, bar.bound, bar.met) for bar in found] == [
-        (0.35, 0.36, False, True),
+        (0.42, 0.36, False, False),
         (4.0, 3.0, False, False),
-        (2.0, 2.5, False, True),
-        (2.0, 3.0, True, True),
+        (4.0, 2.5, False, False),
+        (4.0, 3.0, True, False),
         (1.3, 1.25, False, True),
+        (1.5, 1.4, False, True),
         (1.8, 2.0, False, True),
-        (0.25, 0.5, False, False),
+        (0.2, 0.5, False, False),
         (2.0, 1.5, False, True),
         (2.6, 2.7, False, False),
+        (2.0, 1.5, False, True),
         (25.0, 25.0, False, True),
     ]
     assert bars([]) == []
@@ -302,7 +306,8 @@ def test_the_smoke_run_covers_every_section(tmp_path, capsys):
     written = json.loads(path.read_text())
     printed = capsys.readouterr().out
     assert {row["section"] for row in written["results"]} == {
-        "sweeps", "quality", "asymmetry", "threads", "growth", "setup", "memory", "tuned", "cold",
+        "sweeps", "quality", "asymmetry", "threads", "growth", "setup", "memory", "tuned", "rank",
+        "cold",
     }  # fmt: skip
     ours = [row for row in written["results"] if row["competitor"].startswith("fastemf")]
     assert len(ours) > 10

@@ -1160,7 +1160,7 @@ def test_bad_models(model, refused):
             ("text.npz", "text.npz is not a valid fastemf model: truncated, damaged, or another"),
             ("foreign.npz", "foreign.npz is not a valid fastemf model"),
             ("half.npz", "half.npz is not a valid fastemf model"),
-            ("newer.npz", "format version 99, while this fastemf reads 1 to 5; upgrade fastemf"),
+            ("newer.npz", "format version 99, while this fastemf reads 1 to 6; upgrade fastemf"),
             ("none.npz", "none.npz: No such file or directory"),
             (".", ".: Is a directory"),
         ]:

@@ -350,8 +350,8 @@ def draw_settings(rng: np.random.Generator, data: Data) -> Settings:
     if rng.random() < 0.08:
         _spoil(rng, data, found)
     if options["init"] == "pair":
-        root = np.sqrt(size)
-        options["init"] = tuple(root * rng.standard_normal((side, found.k)) for side in data.shape)
+        root, width = np.sqrt(size), max(found.k, 0)  # a spoilt rank is no size of an array
+        options["init"] = tuple(root * rng.standard_normal((side, width)) for side in data.shape)
     if isinstance(options.get("validation"), float) and data.cells < 2:
         found.valid = False
     return found

@@ -125,6 +125,12 @@ def _check_measured(fit: Any, dense: Any, b: Any, v: Any) -> None:
     if parts is None:
         return
     row = Row(0, *parts, fit.omega, 1 - fit.omega, float(np.finfo(fit.X.dtype).eps))
+    # Where the ridge is beyond all that is measured the step from the start is the start itself,
+    # and x what rounding left of their difference: F fell by all of it, to the rounding of that.
+    drowned = np.diagonal(row.hessian(row.x)) - row.ridge <= row.eps * row.ridge
+    fell = any(record.relative_decrease >= 1 - row.eps for record in checks.accepted(fit)[-1:])
+    if fell and drowned.all():
+        return
     left, terms = np.abs(row.gradient()), row.terms()
     if (left > checks.BACKWARD * x.size * row.eps * terms).any():
         gain, room = row.decrement(), row.room()

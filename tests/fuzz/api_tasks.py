@@ -168,6 +168,7 @@ def _select(rng: np.random.Generator, folder: Path) -> str:
     options["max_iter"] = min(options["max_iter"], 10)
     must_work = everyday(data, settings) and data.cells >= 8
     must_work &= len(regs) == 1 or not options["orthogonalize"]
+    must_work &= options["solver"] != "cg" or 0 not in regs  # as it is where all values are
     found = [
         checks.called(fastemf.select, must_work, data.R, settings.omega, ks, regs, 2,
                **{"rule": rule, "n_jobs": jobs, **options})

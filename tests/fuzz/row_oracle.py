@@ -87,9 +87,16 @@ class Row:
         return values[seen], vectors[:, seen]
 
     def decrement(self) -> float:
-        """What a Newton step from x would gain."""
+        """What a Newton step from x would gain, by as much of the gradient as is not rounding.
+
+        A sum of products is off by a rounding of its terms' size for each of them, and the
+        residuals are such sums too: no solver sees a gradient below that.
+        """
         values, vectors = self.seen()
-        return float(np.sum((vectors.T @ (self.units * self.gradient())) ** 2 / values))
+        rounding = (sum(self.B.shape) + 2) * self.eps * self.terms()
+        left = np.abs(vectors.T @ (self.units * self.gradient()))
+        left = np.maximum(left - np.abs(vectors).T @ (self.units * rounding), 0.0)
+        return float(np.sum(left**2 / values))
 
 
 def rows_of(fit: Any, data: Any) -> Iterator[Row]:

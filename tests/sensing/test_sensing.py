@@ -80,6 +80,18 @@ def test_half_step_is_the_qps(case):
     )
 
 
+def test_extreme_levels_are_solved_though_steps_flip_single_measurements():
+    rng = np.random.default_rng(0)
+    B, omega, ridge = rng.standard_normal((180, 48)), 1e-9, 1e-6
+    b = B @ rng.standard_normal(48) + 0.01 * rng.standard_normal(180) ** 2
+    found = solve(B, b, omega, ridge, start=rng.standard_normal(48))
+    assert found.inner_iterations > 60
+    r = b - B @ found.factor
+    terms = np.where(r >= 0, omega, 1 - omega)[:, None] * B * r[:, None]
+    left = terms.sum(axis=0) - ridge * found.factor
+    assert np.abs(left).max() <= 1e-6 * np.abs(terms).sum(axis=0).max()
+
+
 @given(row_problems())
 def test_conjugate_gradients_end_where_the_gram_matrix_does(case):
     B, b, omega, ridge, v = case
