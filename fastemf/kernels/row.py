@@ -16,7 +16,6 @@ import numpy as np
 from fastemf.kernels import newton
 from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.frames import invoke
-from fastemf.kernels.hashing import is_in_sample
 from fastemf.kernels.problem import (
     ABOVE,
     BELOW,
@@ -34,21 +33,37 @@ from fastemf.kernels.vectors import (
     fetch,
     fetch_ones,
     gather_dots,
+    hint,
+    keep_sampled,
     lanes_of,
+    make_corner_tile,
     make_tile,
     move,
+    multiply_at,
+    subtract_at,
     trial,
     update_residuals,
 )
-from fastemf.kernels.vectors.tiles import Run, Summands
-from fastemf.kernels.width import TILE_ROWS
+from fastemf.kernels.vectors.tiles import CORNER, Run, Summands
+from fastemf.kernels.width import TILE_ROWS, VECTOR_BYTES
 
+HALF = TILE_ROWS // 2
 _tile_full_2, _tile_full_1 = make_tile(TILE_ROWS, 2), make_tile(TILE_ROWS, 1)
-_tile_half_1, _tile_pair_1 = make_tile(TILE_ROWS // 2, 1), make_tile(2, 1)
+_tile_half_1, _tile_pair_1 = make_tile(HALF, 1), make_tile(2, 1)
 _slope_full_2, _slope_full_1 = make_tile(TILE_ROWS, 2, True), make_tile(TILE_ROWS, 1, True)
 _slope_plus_2 = make_tile(TILE_ROWS + 2, 2, True, lines=2)
 _slope_plus_1 = make_tile(TILE_ROWS + 2, 1, True)
 _slope_4, _slope_1 = make_tile(0, 4, True, lines=0), make_tile(0, 1, True, lines=0)
+# Where the diagonal goes through the first vector: from its beginning on, from its middle on.
+_even_2, _even_1 = make_tile(TILE_ROWS, 2, whole=HALF), make_tile(TILE_ROWS, 1, whole=HALF)
+_odd_2, _odd_1 = make_tile(TILE_ROWS, 2, whole=0), make_tile(TILE_ROWS, 1, whole=0)
+_slope_even_2 = make_tile(TILE_ROWS, 2, True, whole=HALF)
+_corner_10, _corner_12 = make_corner_tile(10), make_corner_tile(12)
+_slope_4, _slope_1 = make_tile(0, 4, True, lines=0), make_tile(0, 1, True, lines=0)
+
+AHEAD = 256  # values
+# Such machines have the 32 registers that corners need, and do more half vectors at a time.
+CORNERS = HALVES = VECTOR_BYTES == 64
 
 _bound_of_f = helper()(newton.bound_of_f)
 _is_solved = helper()(newton.is_solved)
@@ -66,9 +81,9 @@ def sign_weight(r, upper, lower):
 
 @unit()
 def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
-    """Add Σ w y yᵀ to the Gram matrix, from the diagonal's vector on, and Σ w r y to the gradient.
+    """Add Σ w y yᵀ to the Gram matrix, from the diagonal on, and Σ w r y to the gradient.
 
-    The sums go over `count` observations from `at` on, whose packed rows begin at `place`.
+    What is left of the diagonal means nothing. The sums go over `count` observations from `at` on, whose packed rows begin at `place`.
     Without `keep` both are overwritten. With `flips` the weights are their changes, in s, and
     w holds the residuals. Meanwhile the rows for indices[ahead:] are prefetched.
     """
@@ -79,7 +94,13 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
     summands = Summands(rows, w, r, gram, batch.g, sweep.rows.indices, sweep.problem.other)
     run = Run(place, at, count, keep, l * batch.tall, l, ahead)
     lanes, wide = lanes_of(gram), rows.shape[1]
-    if TILE_ROWS < q <= TILE_ROWS + 2 and wide <= 2 * lanes:
+    if CORNERS and CORNER < q <= CORNER + 4:
+        if q <= CORNER + 2:
+            _corner_10(summands, run)
+        else:
+            _corner_12(summands, run)
+        return
+    if not CORNERS and TILE_ROWS < q <= TILE_ROWS + 2 and wide <= 2 * lanes:
         # One tile takes all: a tile of two rows would wait for its own sums.
         if wide > lanes:
             _slope_plus_2(summands, run, 0, 0, 0)
@@ -88,6 +109,10 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
         return
     a = 0
     line = 0  # one more per tile, so that none asks for more than memory can deliver meanwhile
+    if HALVES and lanes == TILE_ROWS and wide > lanes:
+        _slope_even_2(summands, run, 0, 0, 0)
+        a = 2 * lanes
+        line = lanes
     while a + lanes < wide:
         _slope_full_2(summands, run, 0, a, line)
         a += 2 * lanes
@@ -98,12 +123,27 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
     for b in range(TILE_ROWS, q, TILE_ROWS):
         # Tiles are full ones, but at the end the smallest that covers what is left.
         a = b // lanes * lanes
+        if HALVES and q - b > HALF and (lanes == TILE_ROWS or b % lanes > 0):
+            line = min(line, wide - lanes)
+            if lanes == TILE_ROWS and a + lanes < wide:
+                _even_2(summands, run, b, a, line)
+                a += 2 * lanes
+            elif lanes == TILE_ROWS:
+                _even_1(summands, run, b, a, line)
+                a += lanes
+            elif a + lanes < wide:
+                _odd_2(summands, run, b, a, line)
+                a += 2 * lanes
+            else:
+                _odd_1(summands, run, b, a, line)
+                a += lanes
+            line += lanes
         while a < wide:
             line = min(line, wide - lanes)
             if q - b <= 2:
                 _tile_pair_1(summands, run, b, a, line)
                 a += lanes
-            elif q - b <= TILE_ROWS // 2:
+            elif q - b <= HALF:
                 _tile_half_1(summands, run, b, a, line)
                 a += lanes
             elif a + lanes < wide:
@@ -163,21 +203,18 @@ def evaluate(l, i, curvature, again, sweep, batch):
         place = home + base if home >= 0 else spare
         for c in range(0, count, lanes):
             gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
+            hint(values, e + c + AHEAD)
         fetch(r, o, count, values, e)
         if weights.size:
             fetch(v, o, count, weights, e)
         else:
             fetch_ones(v, o, count)
         if offset.size:
-            for c in range(count):
-                r[o + c] -= offset[indices[e + c]]
+            subtract_at(r, o, count, offset, indices, e)
         if scales.size:
-            for c in range(count):
-                v[o + c] *= scales[indices[e + c]]
+            multiply_at(v, o, count, scales, indices, e)
         if marks.size:
-            for c in range(count):
-                if not is_in_sample(own[i], marks[indices[e + c]], begin, span):
-                    v[o + c] = 0
+            keep_sampled(v, o, count, marks, indices, e, own[i], begin, span)
         squares = update_residuals(v, r, s, w, o, whole, upper, lower)
         above += squares[0]
         below += squares[1]

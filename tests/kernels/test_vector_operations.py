@@ -93,8 +93,7 @@ def test_gram_matrix_and_gradient_are_sums_over_observations(dtype, q, keep):
         slope += g_before[batch_row]
     tolerance = {"rtol": 0, "atol": 200 * np.finfo(dtype).eps}
     for b in range(q):
-        a = b // lanes * lanes
-        np.testing.assert_allclose(gram[top + b, a:], expected[b, a:], **tolerance)
+        np.testing.assert_allclose(gram[top + b, b:], expected[b, b:], **tolerance)
     np.testing.assert_allclose(g[batch_row], slope, **tolerance)
     np.testing.assert_array_equal(gram[:tall], before[:tall].astype(dtype))
     np.testing.assert_array_equal(g[0], g_before[0].astype(dtype))
@@ -147,6 +146,51 @@ def test_values_are_fetched_with_zeros_behind(dtype, count):
         assert not found[2 + count : 2 + whole].any()
         assert (found[:2] == 9).all()
         assert (found[2 + whole :] == 9).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("count", [1, 8, 21, 32])
+def test_observations_are_changed_by_what_is_known_of_their_indices(dtype, index, count):
+    rng = np.random.default_rng(count)
+    lanes, at, first = lanes_of(dtype), 3, 2
+    whole = -(-count // lanes) * lanes
+    indices = rng.integers(0, 9, first + count).astype(index)
+    table = rng.standard_normal(9).astype(dtype)
+    marks, own = rng.integers(0, 1 << 32, 9), int(rng.integers(0, 1 << 32))
+    less, times, kept, all_kept = np.zeros((4, at + whole + 2), dtype)
+    for out in (less, times, kept, all_kept):
+        out[at : at + count] = rng.standard_normal(count)
+        out[:at] = out[at + whole :] = 9
+    before = [out.copy() for out in (less, times, kept, all_kept)]
+    begin, span = 3 << 30, 1 << 31  # around the end of the circle
+
+    @numba.njit
+    def call(less, times, kept, all_kept, table, marks, indices):
+        vectors.subtract_at(less, at, count, table, indices, first)
+        vectors.multiply_at(times, at, count, table, indices, first)
+        vectors.keep_sampled(kept, at, count, marks, indices, first, own, begin, span)
+        vectors.keep_sampled(all_kept, at, count, marks, indices, first, own, 0, 1 << 32)
+        vectors.hint(table, 10**9)
+
+    call(less, times, kept, all_kept, table, marks, indices)
+    here, of = slice(at, at + count), indices[first:]
+    np.testing.assert_array_equal(less[here], before[0][here] - table[of])
+    np.testing.assert_array_equal(times[here], before[1][here] * table[of])
+    counts = np.array([is_counted(own, int(mark), begin, span) for mark in marks[of]])
+    np.testing.assert_array_equal(kept[here], np.where(counts, before[2][here], 0))
+    np.testing.assert_array_equal(all_kept, before[3])
+    for out in (less, times, kept):
+        assert (out[:at] == 9).all()
+        assert (out[at + whole :] == 9).all()
+
+
+def is_counted(own, mark, begin, span):
+    """The rule of samples in whole numbers of Python."""
+    z = (own + mark) % 2**32
+    for _ in range(2):
+        z = (z ^ z >> 16) * 0x45D9F3B % 2**32
+    return ((z ^ z >> 16) - begin) % 2**32 < span
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

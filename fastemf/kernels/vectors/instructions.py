@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 from numba.core import cgutils
 
-from fastemf.kernels.width import VECTOR_BYTES
+from fastemf.kernels.width import CACHE_LINE, VECTOR_BYTES
 
 __all__ = ["Vectors"]
 
@@ -16,11 +16,12 @@ class Vectors:
     FUSE = ("contract", "reassoc")  # multiply and add in one instruction; sum lanes in any order
     INDEX, LANE = ir.IntType(64), ir.IntType(32)
 
-    def __init__(self, context, builder, dtype):
+    def __init__(self, context, builder, dtype, lanes=None):
         self.context, self.builder = context, builder
         self.element = context.get_data_type(dtype)
         self.itemsize = dtype.bitwidth // 8
-        self.lanes = VECTOR_BYTES // self.itemsize
+        self.per_line = CACHE_LINE // self.itemsize
+        self.lanes = VECTOR_BYTES // self.itemsize if lanes is None else lanes
         self.type = ir.VectorType(self.element, self.lanes)
         self.zero = ir.Constant(self.type, [self.element(0.0)] * self.lanes)
         double = ir.DoubleType()
@@ -54,12 +55,18 @@ class Vectors:
         """Store a vector where `load` would read it."""
         self.builder.store(value, self._at(pointer, number)).align = self.itemsize
 
-    def splat(self, scalar):
-        """Repeat a number in every lane."""
-        undefined = ir.Constant(self.type, ir.Undefined)
+    def splat(self, scalar, kind=None):
+        """Repeat a number in every lane, of a vector of elements or of another kind."""
+        undefined = ir.Constant(kind or self.type, ir.Undefined)
         single = self.builder.insert_element(undefined, scalar, self.LANE(0))
         zeros = ir.Constant(ir.VectorType(self.LANE, self.lanes), [self.LANE(0)] * self.lanes)
         return self.builder.shuffle_vector(single, undefined, zeros)
+
+    def widened(self, vector):
+        """Put as many zeros after a vector as it has lanes."""
+        kind = ir.VectorType(self.LANE, 2 * self.lanes)
+        lanes = ir.Constant(kind, [self.LANE(lane) for lane in range(2 * self.lanes)])
+        return self.builder.shuffle_vector(vector, self.zero, lanes)
 
     def multiply_add(self, a, b, c):
         """Form a · b + c, in one instruction where there is one."""
@@ -72,6 +79,16 @@ class Vectors:
         place = builder.select(builder.icmp_signed("<", place, end), place, end)
         index = builder.load(self.pointer(kind, indices, None, place))
         return index if index.type == self.INDEX else builder.sext(index, self.INDEX)
+
+    def looked_up(self, kind, table, places, element):
+        """Load table[place] of an array of numbers for every place, one per lane."""
+        vector = ir.Constant(ir.VectorType(element, self.lanes), ir.Undefined)
+        for lane, place in enumerate(places):
+            found = self.builder.load(self.pointer(kind, table, None, place))
+            if found.type != element:
+                found = self.builder.trunc(found, element)
+            vector = self.builder.insert_element(vector, found, self.LANE(lane))
+        return vector
 
     def prefetch(self, pointer):
         """Ask for a cache line to be brought into the second-level cache."""

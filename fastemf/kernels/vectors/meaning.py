@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fastemf.kernels.hashing import is_in_sample
 from fastemf.kernels.width import PANEL, PANEL_COLUMNS, VECTOR_BYTES
 
 
@@ -11,19 +12,35 @@ def lanes_of(array):
     return VECTOR_BYTES // array.itemsize
 
 
-def make_tile(rows, vectors, gradient=False, lines=1):
+def make_tile(rows, vectors, gradient=False, lines=1, whole=None):
     def tile(summands, run, b, a, line):
         source, weights, r, out, g, _, _ = summands
         at, first, count, keep, top, lane, _ = run
-        wide = slice(a, a + vectors * lanes_of(out))
+        n_whole = rows if whole is None else whole
+        half, wide = lanes_of(out) // 2, slice(a, a + vectors * lanes_of(out))
         w = weights[first : first + count]
         y = source[at : at + count]
-        for i in range(b, b + rows):
-            product = np.sum((w * y[:, i])[:, None] * y[:, wide], axis=0)
-            out[top + i, wide] = keep * out[top + i, wide] + product
+        for i in range(rows):
+            some = wide if i < n_whole else slice(a + half, wide.stop)
+            product = np.sum((w * y[:, b + i])[:, None] * y[:, some], axis=0)
+            out[top + b + i, some] = keep * out[top + b + i, some] + product
         if gradient:
             slope = np.sum((w * r[first : first + count])[:, None] * y[:, wide], axis=0)
             g[lane, wide] = keep * g[lane, wide] + slope
+
+    return tile
+
+
+def make_corner_tile(rows):
+    def tile(summands, run):
+        source, weights, r, out, g, _, _ = summands
+        at, first, count, keep, top, lane, _ = run
+        w, y = weights[first : first + count], source[at : at + count]
+        for i in range(rows):
+            product = np.sum((w * y[:, i])[:, None] * y, axis=0)
+            out[top + i] = keep * out[top + i] + product
+        slope = np.sum((w * r[first : first + count])[:, None] * y, axis=0)
+        g[lane] = keep * g[lane] + slope
 
     return tile
 
@@ -46,6 +63,23 @@ def fetch(out, at, count, source, first):
 
 def fetch_ones(out, at, count):
     fetch(out, at, count, np.ones(count, out.dtype), 0)
+
+
+def subtract_at(out, at, count, table, indices, first):
+    out[at : at + count] -= table[indices[first : first + count]]
+
+
+def multiply_at(out, at, count, table, indices, first):
+    out[at : at + count] *= table[indices[first : first + count]]
+
+
+def keep_sampled(out, at, count, marks, indices, first, own, begin, span):
+    kept = is_in_sample(own, marks[indices[first : first + count]], begin, span)
+    out[at : at + count] *= kept
+
+
+def hint(array, at):
+    pass
 
 
 def update_residuals(v, r, s, w, at, count, upper, lower):

@@ -1,4 +1,4 @@
-"""Vector operations on the observations of a row: outer products, dot products, residuals.
+"""Vector operations on the observations of a row: dot products, residuals.
 
 Numba leaves LLVM's vectoriser for straight-line code off, and its loop vectoriser ends every
 loop with a scalar remainder, which dominates at the lengths of one row. So what runs once per
@@ -8,13 +8,14 @@ vectors, so there are no remainders. `fastemf.kernels.vectors.meaning` says the 
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
+from fastemf.kernels.hashing import MULTIPLIER
 from fastemf.kernels.vectors.instructions import Vectors
-from fastemf.kernels.vectors.tiles import Run, Summands
 from fastemf.kernels.width import VECTOR_BYTES
 
 
@@ -23,80 +24,6 @@ def lanes_of(typing, array):
     """Return the number of elements in a vector, as a constant that the compiler knows."""
     count = VECTOR_BYTES // (array.dtype.bitwidth // 8)
     return types.int64(array), lambda context, *_: context.get_constant(types.int64, count)
-
-
-def _tile_codegen(rows, vectors, gradient, lines):
-    def codegen(context, builder, signature, args):
-        kinds = Summands(*signature.args[0].types)
-        arrays = Summands(*cgutils.unpack_tuple(builder, args[0]))
-        run = Run(*cgutils.unpack_tuple(builder, args[1]))
-        b, a, line = args[2:]
-        do = Vectors(context, builder, kinds.source.dtype)
-
-        def body(o, sums):
-            observation = builder.add(o, run.first)
-            weight = builder.load(do.pointer(kinds.weights, arrays.weights, None, observation))
-            weight = do.splat(weight)
-            row = builder.add(o, run.at)
-            right, left = (
-                do.pointer(kinds.source, arrays.source, row, column) for column in (a, b)
-            )
-            rights = [
-                builder.fmul(do.load(right, j), weight, flags=do.FUSE) for j in range(vectors)
-            ]
-            factors = [builder.load(builder.gep(left, [do.INDEX(i)])) for i in range(rows)]
-            if gradient:
-                factors.append(builder.load(do.pointer(kinds.r, arrays.r, None, observation)))
-            later = do.index(kinds.indices, arrays.indices, builder.add(run.ahead, o), end)
-            for j in range(lines):
-                column = builder.add(line, do.INDEX(j * do.lanes))
-                do.prefetch(do.pointer(kinds.other, arrays.other, later, column))
-            following = []
-            for i, factor in enumerate(factors):
-                factor = do.splat(factor)
-                for j in range(vectors):
-                    following.append(do.multiply_add(factor, rights[j], sums[i * vectors + j]))
-            return following
-
-        end = builder.sub(do.width(kinds.indices, arrays.indices), do.INDEX(1))
-        start = [do.zero] * ((rows + gradient) * vectors)
-        sums = do.loop(do.INDEX(0), run.count, 1, start, body)
-        first = builder.add(run.top, b)
-        targets = [
-            do.pointer(kinds.gram, arrays.gram, builder.add(first, do.INDEX(i)), a)
-            for i in range(rows)
-        ]
-        if gradient:
-            targets.append(do.pointer(kinds.g, arrays.g, run.lane, a))
-        keep = builder.icmp_signed("!=", run.keep, do.INDEX(0))
-        for i, target in enumerate(targets):
-            for j in range(vectors):
-                before = builder.select(keep, do.load(target, j), do.zero)
-                do.store(builder.fadd(before, sums[i * vectors + j]), target, j)
-        return context.get_dummy_value()
-
-    return codegen
-
-
-def make_tile(rows, vectors, gradient=False, lines=1):
-    """Make an operation that adds a tile of `rows` × `vectors` to the Gram matrix."""
-    codegen = _tile_codegen(rows, vectors, gradient, lines)
-
-    @intrinsic
-    def tile(typing, summands, run, b, a, line):
-        """Add Σ_o w_o y_o[b:…] y_o[a:…]ᵀ to gram[top+b:…, a:…], where y_o = source[at + o].
-
-        The tile has `rows` elements from b on and `vectors` vectors from a on;
-        w_o = weights[first + o]. With `gradient` also Σ_o w_o r_o y_o[a:…] is added to
-        g[lane, a:…]. Without `keep` both are overwritten, which is cheaper than to clear them
-        first. On the way `lines` vectors from column `line` on are prefetched of each row of
-        `other` that comes next, by indices[ahead + o]: arithmetic leaves the memory idle
-        otherwise.
-        """
-        n = types.int64
-        return types.void(summands, run, n, n, n), codegen
-
-    return tile
 
 
 def _dots_codegen(gather):
@@ -193,6 +120,104 @@ def fetch(typing, out, at, count, source, first):
 def fetch_ones(typing, out, at, count):
     """Fill out[at:at+count] with ones, and with zeros to the end of a vector."""
     return types.void(out, types.int64, types.int64), _fetch_codegen(True)
+
+
+def _at_indices(context, builder, signature, args, change):
+    """Change the vectors of an array by what a table has at the indices of observations."""
+    out, at, count, table, indices, first = args[:6]
+    kinds = signature.args
+    do = Vectors(context, builder, kinds[0].dtype)
+    end = builder.sub(builder.add(first, count), do.INDEX(1))
+
+    def body(o, _):
+        places = [
+            do.index(kinds[4], indices, builder.add(builder.add(first, o), do.INDEX(i)), end)
+            for i in range(do.lanes)
+        ]
+        target = do.pointer(kinds[0], out, None, builder.add(at, o))
+        do.store(
+            change(do, do.load(target), partial(do.looked_up, kinds[3], table, places)), target
+        )
+        return []
+
+    do.loop(do.INDEX(0), count, do.lanes, [], body)
+    return context.get_dummy_value()
+
+
+def _subtract_codegen(context, builder, signature, args):
+    def change(do, vector, looked_up):
+        return builder.fsub(vector, looked_up(do.element))
+
+    return _at_indices(context, builder, signature, args, change)
+
+
+def _multiply_codegen(context, builder, signature, args):
+    def change(do, vector, looked_up):
+        return builder.fmul(vector, looked_up(do.element))
+
+    return _at_indices(context, builder, signature, args, change)
+
+
+def _sampled_codegen(context, builder, signature, args):
+    own, begin, span = args[6:]
+    hashed = ir.IntType(32)
+
+    def change(do, vector, looked_up):
+        def splat(number, kind):
+            return do.splat(number, ir.VectorType(kind, do.lanes))
+
+        def mixed(z):
+            return builder.xor(z, builder.lshr(z, splat(hashed(16), hashed)))
+
+        z = builder.add(looked_up(hashed), splat(builder.trunc(own, hashed), hashed))
+        for _ in range(2):
+            z = builder.mul(mixed(z), splat(hashed(MULTIPLIER), hashed))
+        z = builder.sub(mixed(z), splat(builder.trunc(begin, hashed), hashed))
+        z = builder.zext(z, ir.VectorType(do.INDEX, do.lanes))
+        counts = builder.icmp_unsigned("<", z, splat(span, do.INDEX))
+        return builder.select(counts, vector, do.zero)
+
+    return _at_indices(context, builder, signature, args, change)
+
+
+@intrinsic
+def subtract_at(typing, out, at, count, table, indices, first):
+    """Subtract table[indices[first + c]] from out[at + c] for c < count.
+
+    What follows to the end of a vector is changed too, by what the last index has.
+    """
+    n = types.int64
+    return types.void(out, n, n, table, indices, n), _subtract_codegen
+
+
+@intrinsic
+def multiply_at(typing, out, at, count, table, indices, first):
+    """Multiply out[at + c] by table[indices[first + c]] for c < count, likewise."""
+    n = types.int64
+    return types.void(out, n, n, table, indices, n), _multiply_codegen
+
+
+@intrinsic
+def keep_sampled(typing, out, at, count, marks, indices, first, own, begin, span):
+    """Set out[at + c] = 0 for c < count where a cell is not in the sample, likewise.
+
+    It is that of the marks `own` and marks[indices[first + c]], and the rule is
+    `fastemf.kernels.hashing.is_in_sample`.
+    """
+    n = types.int64
+    return types.void(out, n, n, marks, indices, n, n, n, n), _sampled_codegen
+
+
+def _hint_codegen(context, builder, signature, args):
+    do = Vectors(context, builder, signature.args[0].dtype)
+    do.prefetch(do.pointer(signature.args[0], args[0], None, args[1]))
+    return context.get_dummy_value()
+
+
+@intrinsic
+def hint(typing, array, at):
+    """Ask for array[at], which may lie beyond the end, to be brought near."""
+    return types.void(array, types.int64), _hint_codegen
 
 
 def _residuals_codegen(context, builder, signature, args):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-__all__ = ["Run", "Summands"]
+__all__ = ["CORNER", "Run", "Summands"]
+
+CORNER = 8  # columns of a corner tile before its corner, which has half as many
 
 Summands = namedtuple(
     "Summands",
