@@ -83,9 +83,10 @@ def sign_weight(r, upper, lower):
 def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
     """Add Σ w y yᵀ to the Gram matrix, from the diagonal on, and Σ w r y to the gradient.
 
-    What is left of the diagonal means nothing. The sums go over `count` observations from `at` on, whose packed rows begin at `place`.
-    Without `keep` both are overwritten. With `flips` the weights are their changes, in s, and
-    w holds the residuals. Meanwhile the rows for indices[ahead:] are prefetched.
+    What is left of the diagonal means nothing. The sums go over `count` observations from `at`
+    on, whose packed rows begin at `place`. Without `keep` both are overwritten. With `flips` the
+    weights are their changes, in s, and w holds the residuals. Meanwhile the rows for
+    indices[ahead:] are prefetched.
     """
     w, r = batch.w, batch.r
     if flips:

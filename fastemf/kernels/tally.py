@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.hashing import hash_of_cell, is_in_sample
 from fastemf.kernels.problem import Rows, Sample
+from fastemf.kernels.vectors import keep_sampled, lanes_of, long_dots
 
 __all__ = ["Left", "SlopesOut", "Sums", "fill_slopes", "fitted", "tally_rows"]
 
@@ -30,6 +31,7 @@ N_SUMS = 9
 OFFSET, SCALE, LEVERAGE, VARIANCE = range(4)
 N_KNOWN = 4
 
+STRETCH = 256  # observations; a multiple of the lanes of a vector
 LARGEST = 0.95  # a leverage per unit of weight is a mean, and one times a weight may exceed one
 
 
@@ -38,7 +40,7 @@ class Left(NamedTuple):
 
     rows: Rows
     sample: Sample
-    this: NDArray[Any]  # factors, those of `other` padded
+    this: NDArray[Any]  # factors, both padded
     other: NDArray[Any]
     own: NDArray[np.float64]  # known of each row, see the columns above
     about: NDArray[np.float64]  # and of each index
@@ -79,51 +81,58 @@ def _residual(i, e, left):
     return left.rows.values[e] - fitted(i, left.rows.indices[e], left)
 
 
-@helper()
-def _left_out(i, e, left):
-    """Compute the residual as if the observation had not been fitted."""
-    j, own, about, weights = left.rows.indices[e], left.own, left.about, left.rows.weights
-    v = np.float64(weights[e]) if weights.size else 1.0
-    r = _residual(i, e, left)
-    w = left.upper if r >= 0 else left.lower
-    fitted = min(v, 1.0) * w * own[i, SCALE] * about[j, SCALE]
-    r /= 1 - min(LARGEST, fitted * own[i, LEVERAGE])
-    r /= 1 - min(LARGEST, fitted * about[j, LEVERAGE])
-    return r
-
-
-@unit()
+@unit(allocates=True)
 def tally_rows(begin, end, sums):
-    """Sum over the observations of rows begin … end − 1."""
+    """Sum over the observations of rows begin … end − 1.
+
+    What comes from anywhere in memory is brought together first, a stretch at a time, so that the
+    compiler makes vectors of the rest.
+    """
     left, out = sums.left, sums.out
-    indptr, indices, weights = left.rows.indptr, left.rows.indices, left.rows.weights
-    about, marks = left.about, left.sample.marks
+    indptr, indices = left.rows.indptr, left.rows.indices
+    values, weights, this, other = left.rows.values, left.rows.weights, left.this, left.other
+    known, about, marks = left.own, left.about, left.sample.marks
     own_marks, first, span = left.sample.own, left.sample.first, left.sample.span
-    upper, lower, per_unit = left.upper, left.lower, 1 / left.unit
+    upper, lower, shift, per_unit = left.upper, left.lower, left.shift, 1 / left.unit
+    room = np.empty((6, STRETCH))
+    products, v, added, scale, leverage, precision = (
+        room[0], room[1], room[2], room[3], room[4], room[5]
+    )  # fmt: skip
+    lanes = lanes_of(products)
     for i in range(begin, end):
         mass, slope, curvature, loss, noise = 0.0, 0.0, 0.0, 0.0, 0.0
         weight, above, below, squares = 0.0, 0.0, 0.0, 0.0
-        for e in range(indptr[i], indptr[i + 1]):
-            j = indices[e]
-            if marks.size and not is_in_sample(own_marks[i], marks[j], first, span):
-                continue
-            v = np.float64(weights[e]) if weights.size else 1.0
-            r = _left_out(i, e, left)
-            w = upper if r >= 0 else lower
-            noise += v * (w * r) ** 2 / about[j, VARIANCE]
-            t = r - left.shift
-            w = upper if t >= 0 else lower
-            mass += v
-            weight += v * about[j, SCALE]
-            slope += v * w * t
-            curvature += v * w
-            loss += v * w * t * t
-            if t >= 0:
-                above += v * t
-            else:
-                below -= v * t
-            t *= per_unit
-            squares += v * (w * t * t) ** 2
+        offset, own_leverage = known[i, OFFSET], known[i, LEVERAGE]
+        for base in range(indptr[i], indptr[i + 1], STRETCH):
+            last = min(base + STRETCH, indptr[i + 1])
+            for c in range(0, last - base, lanes):
+                long_dots(products, c, this, i, indices, base + c, last, other)
+            for c in range(last - base):
+                j = indices[base + c]
+                v[c] = np.float64(weights[base + c]) if weights.size else 1.0
+                added[c], scale[c] = about[j, OFFSET], about[j, SCALE]
+                leverage[c], precision[c] = about[j, LEVERAGE], 1 / about[j, VARIANCE]
+            if marks.size:
+                keep_sampled(v, 0, last - base, marks, indices, base, own_marks[i], first, span)
+            for c in range(last - base):
+                r = values[base + c] - (offset + added[c] + products[c])
+                w = upper if r >= 0 else lower
+                fitted = min(v[c], 1.0) * w * known[i, SCALE] * scale[c]
+                r /= 1 - min(LARGEST, fitted * own_leverage)
+                r /= 1 - min(LARGEST, fitted * leverage[c])
+                w = upper if r >= 0 else lower
+                noise += v[c] * (w * r) ** 2 * precision[c]
+                t = r - shift
+                w = upper if t >= 0 else lower
+                mass += v[c]
+                weight += v[c] * scale[c]
+                slope += v[c] * w * t
+                curvature += v[c] * w
+                loss += v[c] * w * t * t
+                above += v[c] * max(t, 0.0)
+                below += v[c] * max(-t, 0.0)
+                t *= per_unit
+                squares += v[c] * (w * t * t) ** 2
         out[i, MASS], out[i, WEIGHT], out[i, NOISE] = mass, weight, noise
         out[i, SLOPE], out[i, CURVATURE], out[i, LOSS] = slope, curvature, loss
         out[i, ABOVE], out[i, BELOW], out[i, SQUARED_LOSS] = above, below, squares

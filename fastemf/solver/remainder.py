@@ -126,7 +126,7 @@ def left_of(
     rows = Rows(block.indptr, block.indices, block.values, block.weights)
     sample = Sample(np.empty(0, block.dtype), marks, own_marks, *part)
     return tallies.Left(
-        rows, sample, this, other, own, about, omega, 1 - omega, float(shift), unit
+        rows, sample, padded(this), other, own, about, omega, 1 - omega, float(shift), unit
     )  # fmt: skip
 
 

@@ -128,6 +128,27 @@ def test_rows_are_gathered_and_multiplied(dtype, index):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_long_products_are_those_of_float64(dtype, width):
+    rng = np.random.default_rng(width)
+    lanes = lanes_of(np.float64)
+    other, x = (rng.standard_normal((9, width * lanes_of(dtype))).astype(dtype) for _ in range(2))
+    indices = rng.integers(0, 9, 2 * lanes).astype(np.int32)
+    out = np.full(lanes + 2, 9.0)
+
+    @numba.njit
+    def call(out, x, indices, first, last, other):
+        vectors.long_dots(out, 1, x, 2, indices, first, last, other)
+
+    first, last = 3, 5  # two of them, then the last again and again
+    call(out, x, indices, first, last, other)
+    wanted = indices[np.minimum(np.arange(first, first + lanes), last - 1)]
+    expected = other[wanted].astype(np.float64) @ x[2].astype(np.float64)
+    np.testing.assert_allclose(out[1:-1], expected, rtol=0, atol=1e-14)
+    assert (out[[0, -1]] == 9).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("count", [1, 5, 8, 16, 17, 37])
 def test_values_are_fetched_with_zeros_behind(dtype, count):
     lanes = lanes_of(dtype)

@@ -16,6 +16,7 @@ from fastemf.solver.trial import shift_of
 from fastemf.solver.weighting import Weighting
 
 M, N, K = 14, 11, 2
+COUNT, LONG = 690, 600  # observations, and how many of them are of one row
 OMEGA = 0.2
 
 
@@ -24,10 +25,11 @@ class Scene:
 
     def __init__(self, *, intercepts, weighted, scaled, sampled):
         rng = np.random.default_rng(5)
-        entries = rng.integers(0, M, 90), rng.integers(0, N, 90)
+        entries = rng.integers(0, M, COUNT), rng.integers(0, N, COUNT)
+        entries[0][-LONG:] = 3
         self.i, self.j = entries
-        self.values = rng.standard_normal(90)
-        self.v = rng.uniform(0.2, 3, 90) if weighted else np.ones(90)
+        self.values = rng.standard_normal(COUNT)
+        self.v = rng.uniform(0.2, 3, COUNT) if weighted else np.ones(COUNT)
         data = observe((*entries, self.values), weights=self.v if weighted else None, shape=(M, N))
         mu = 0.3 if intercepts else None
         pair = rng.uniform(0.5, 2, M), rng.uniform(0.5, 2, N)
@@ -36,7 +38,7 @@ class Scene:
         self.weighting = Weighting(ridge, pair[::1], pair if scaled else None)
         marks, part = marks_of(data, rng), Part(ALL - 1000, ALL // 2)
         sample = CellSample(marks, part) if sampled else None
-        self.counts = np.ones(90, bool)
+        self.counts = np.ones(COUNT, bool)
         if sampled:
             self.counts = np.array(
                 [

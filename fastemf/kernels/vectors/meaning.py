@@ -56,6 +56,12 @@ def gather_dots(rows, at, x, lane, out, out_at, indices, first, last, other):
     dots(rows, at, x, lane, out, out_at)
 
 
+def long_dots(out, out_at, x, row, indices, first, last, other):
+    for i in range(lanes_of(out)):
+        found = other[indices[min(first + i, last - 1)]].astype(np.float64)
+        out[out_at + i] = np.sum(found * x[row])
+
+
 def fetch(out, at, count, source, first):
     out[at : at - (-count // lanes_of(out)) * lanes_of(out)] = 0
     out[at : at + count] = source[first : first + count]

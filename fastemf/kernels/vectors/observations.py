@@ -80,6 +80,44 @@ def gather_dots(typing, rows, at, x, lane, out, out_at, indices, first, last, ot
     return types.void(rows, n, x, n, out, n, indices, n, n, other), _dots_codegen(True)
 
 
+def _long_dots_codegen(context, builder, signature, args):
+    kinds = signature.args
+    out, out_at, x, row, indices, first, last, other = args
+    do = Vectors(context, builder, types.float64)
+    short = Vectors(context, builder, kinds[7].dtype, do.lanes)
+    end = builder.sub(last, do.INDEX(1))
+    places = [
+        do.index(kinds[4], indices, builder.add(first, do.INDEX(i)), end) for i in range(do.lanes)
+    ]
+    sources = [short.pointer(kinds[7], other, place, do.INDEX(0)) for place in places]
+    with_x = short.pointer(kinds[2], x, row, do.INDEX(0))
+
+    def body(column, sums):
+        def loaded(pointer):
+            return do.doubled(short.load(builder.gep(pointer, [column])))
+
+        factor = loaded(with_x)
+        return [
+            do.multiply_add(loaded(source), factor, total)
+            for source, total in zip(sources, sums, strict=True)
+        ]
+
+    width = short.width(kinds[7], other)
+    sums = do.loop(do.INDEX(0), width, do.lanes, [do.zero] * do.lanes, body)
+    do.store(do.totals(sums), do.pointer(kinds[0], out, None, out_at))
+    return context.get_dummy_value()
+
+
+@intrinsic
+def long_dots(typing, out, out_at, x, row, indices, first, last, other):
+    """Set out[out_at + i] = other[indices[first + i]] · x[row] in float64, as `gather_dots` does.
+
+    There are as many i as a vector has lanes of float64.
+    """
+    n = types.int64
+    return types.void(out, n, x, n, indices, n, n, other), _long_dots_codegen
+
+
 def _fetch_codegen(ones):
     def codegen(context, builder, signature, args):
         kinds = signature.args
