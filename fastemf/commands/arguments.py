@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fastemf.support.terminal import stderr_is_terminal
 
@@ -29,8 +29,10 @@ __all__ = [
     "number_or_rule",
     "read_data",
     "read_judged",
+    "refuse_writing",
     "rereadable",
     "utf8",
+    "writing_of",
 ]
 
 FORMATS = (
@@ -243,14 +245,25 @@ def check_free_table(path: str | None, force: bool, *, as_json: bool = False) ->
         raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
+def writing_of(args: argparse.Namespace) -> dict[str, str]:
+    """Return what `add_writing` was told, as fields of a CSV file."""
+    told = {"--sep": ("delimiter", args.sep), "--decimal": ("decimal", args.decimal)}
+    for option, (_, value) in told.items():
+        if value is not None and len(value) != 1:
+            raise ValueError(f"{option} must be one character, got {value!r}")
+    return {name: value for name, value in told.values() if value is not None}
+
+
+def refuse_writing(path: str) -> NoReturn:
+    """Say that a file is no text which could be written in another way."""
+    from fastemf.inputs.table_files import TEXTS
+
+    raise ValueError(f"--sep and --decimal are for texts ({', '.join(TEXTS)}), got {path}")
+
+
 def rereadable(path: str, args: argparse.Namespace) -> Callable[[], Any]:
     """Return a function that opens a file, or standard input, any number of times."""
-    told = {"delimiter": args.sep, "decimal": args.decimal}
-    given = {name: value for name, value in told.items() if value is not None}
-    for name, value in given.items():
-        if len(value) != 1:
-            option = {"delimiter": "--sep", "decimal": "--decimal"}[name]
-            raise ValueError(f"{option} must be one character, got {value!r}")
+    given = writing_of(args)
     if path != "-" and not given:
         return lambda: path
     if path == "-" and sys.stdin is None:
@@ -272,12 +285,12 @@ def _content(path: str) -> bytes:
     """Read a text that is not written as its ending says, or that comes from a pipe."""
     if path == "-":
         return sys.stdin.buffer.read()
-    from fastemf.inputs.table_files import TABLES, opened
+    from fastemf.inputs.table_files import text_in
 
-    texts = [ending for ending in TABLES if ending[:4] in (".csv", ".tsv")]
-    if not path.lower().endswith(tuple(texts)):
-        raise ValueError(f"--sep and --decimal are for texts ({', '.join(texts)}), got {path}")
-    with opened(Path(path)) as file:
+    text = text_in(Path(path))
+    if text is None:
+        refuse_writing(path)
+    with text.opened() as file:
         return bytes(file.read())
 
 

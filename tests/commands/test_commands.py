@@ -690,6 +690,45 @@ def test_separators_and_decimal_points_of_other_places(model, quiet, refused, mo
     )
 
 
+def test_stores_of_texts_of_other_places(log, quiet, refused):
+    head, *lines = Path(log).read_text().replace('"', "").splitlines()
+    local = [head.replace(",", ";"), *(";".join(x.split(",")).replace(".", ",") for x in lines)]
+    Path("days").mkdir()
+    Path("days/1.csv").write_text("\n".join(local[:100]) + "\n")
+    Path("days/2.csv.gz").write_bytes(gzip.compress("\n".join([local[0], *local[100:]]).encode()))
+    told = ["--sep", ";", "--decimal", ","]
+    message = refused("store", "build", "days/1.csv", "-o", "none", *ALL_NAMED)
+    assert message.startswith("days/1.csv: expected a table: ")
+    assert "its header looks separated by ';'" in message
+    assert "--sep ';' reads it, with --decimal ," in message
+    assert "invalid value" in refused(
+        "store", "build", "days/1.csv", "-o", "none", *ALL_NAMED, "--sep", ";"
+    )
+    quiet("store", "build", log, "-o", "usual", *ALL_NAMED)
+    quiet("store", "build", "days", "-o", "folder", *ALL_NAMED, *told)
+    quiet("store", "build", "days/1.csv", "-o", "grown", *ALL_NAMED, *told)
+    with pytest.raises(ValueError, match="its header looks separated by ';'"):
+        fastemf.store.append("grown", "days/2.csv.gz", **NAMES)
+    quiet("store", "append", "grown", "days/2.csv.gz", *ALL_NAMED, *told)
+    expected = fastemf.complete("usual", 0.5, reg=1, **FITTED)
+    for path in ("folder", "grown"):
+        found = fastemf.complete(path, 0.5, reg=1, **FITTED)
+        np.testing.assert_array_equal(found.X, expected.X)
+        assert found.col_labels.values.tolist() == expected.col_labels.values.tolist()
+    where = ["store", "build", "-o", "none", *ALL_NAMED]
+    assert refused(*where, log, "--decimal", "") == "--decimal must be one character, got ''"
+    parquet.write_table(pa.table(LOG), "log.parquet")
+    assert "--sep and --decimal are for texts" in refused(*where, "log.parquet", "--sep", ";")
+    assert refused(*where, "none.csv", "--sep", ";") == "none.csv: No such file or directory"
+
+
+def test_a_store_of_zstd(log, quiet):
+    with pa.CompressedOutputStream("log.csv.zst", "zstd") as file:
+        file.write(Path(log).read_bytes())
+    quiet("store", "build", "log.csv.zst", "-o", "store", *ALL_NAMED)
+    assert fastemf.store.open("store").size == 150
+
+
 # --- update ---------------------------------------------------------------------------------
 
 
