@@ -83,6 +83,11 @@ def add_censored(parser: argparse.ArgumentParser) -> None:
         help="values at or above LIMIT say only that the truth is above, as time-outs do",
     )  # fmt: skip
     group.add_argument(
+        "--censored-below", type=float, metavar="LIMIT",
+        help="values at or below LIMIT say only that the truth is below, as those under what an "
+        "instrument can detect do",
+    )  # fmt: skip
+    group.add_argument(
         "--censored", type=utf8, metavar="NAME",
         help="column that says the same line by line: right (or true) for a value that the truth "
         "is above, left for one that it is below, else empty",
@@ -91,8 +96,9 @@ def add_censored(parser: argparse.ArgumentParser) -> None:
 
 def censored_of(args: argparse.Namespace) -> Any:
     """Return the keyword `censored` that `add_censored` stands for."""
-    if getattr(args, "censored_above", None) is not None:
-        return ("right", args.censored_above)
+    for side, limit in (("right", "censored_above"), ("left", "censored_below")):
+        if getattr(args, limit, None) is not None:
+            return side, getattr(args, limit)
     return getattr(args, "censored", None)
 
 

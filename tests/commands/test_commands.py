@@ -602,33 +602,49 @@ def test_a_matrix_is_evaluated_in_its_order(quiet):
 
 
 @pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("option", "side"), [("--censored-above", "right"), ("--censored-below", "left")]
+)
 @pytest.mark.parametrize("command", ["fit", "levels"])
-def test_limits_are_told_as_in_python(log, command, quiet):
+def test_limits_are_told_as_in_python(log, command, option, side, quiet):
     lines = Path("log.csv").read_text().splitlines()
-    limit = float(np.quantile([float(line.split(",")[2]) for line in lines[1:]], 0.9))
+    values = [float(line.split(",")[2]) for line in lines[1:]]
+    limit = float(np.quantile(values, 0.9 if side == "right" else 0.1))
+    beyond = [value >= limit if side == "right" else value <= limit for value in values]
     marked = [
-        f"{line},{'right' if float(line.split(',')[2]) >= limit else ''}" for line in lines[1:]
+        f"{line},{side if is_limit else ''}"
+        for line, is_limit in zip(lines[1:], beyond, strict=True)
     ]
     Path("marked.csv").write_text("\n".join([f"{lines[0]},late", *marked]) + "\n")
     at = ["--omega", "0.4"] if command == "fit" else ["--omegas", "0.4", "0.6"]
-    quiet(command, "log.csv", *SMALL, *at, "--censored-above", repr(limit), "-o", "limit.npz")
+    quiet(command, "log.csv", *SMALL, *at, option, repr(limit), "-o", "limit.npz")
     quiet(command, "marked.csv", *SMALL, *at, "--censored", "late", "-o", "marks.npz")
     if command == "fit":
-        expected = fastemf.complete("log.csv", 0.4, censored=("right", limit), **NAMES, **FITTED)
+        expected = fastemf.complete("log.csv", 0.4, censored=(side, limit), **NAMES, **FITTED)
     else:
         expected = fastemf.complete_levels(
-            "log.csv", (0.4, 0.6), censored=("right", limit), **NAMES, **FITTED
+            "log.csv", (0.4, 0.6), censored=(side, limit), **NAMES, **FITTED
         )
+    assert (expected.fits[0] if command == "levels" else expected).imputation is not None
     cells = expected.axes[0].ids()[:5], expected.axes[1].ids()[:5]
     for name in ("limit.npz", "marks.npz"):
         found = fastemf.load(name)
         np.testing.assert_array_equal(found.predict(*cells), expected.predict(*cells))
 
 
-def test_two_ways_to_tell_of_limits_are_refused(log, capsys):
+@pytest.mark.parametrize(
+    "two",
+    [
+        ("--censored-above", "3", "--censored", "late"),
+        ("--censored-below", "3", "--censored", "late"),
+        ("--censored-above", "3", "--censored-below", "1"),
+    ],
+)
+def test_two_ways_to_tell_of_limits_are_refused(two, log, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["fit", log, "--censored-above", "3", "--censored", "late", "-o", "x.npz"])
-    assert "not allowed with argument" in capsys.readouterr().err
+        main(["fit", log, *two, "-o", "x.npz"])
+    told = capsys.readouterr().err
+    assert f"argument {two[2]}: not allowed with argument {two[0]}" in told
 
 
 @pytest.mark.thorough
