@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -26,15 +27,18 @@ __all__ = [
     "check_free",
     "check_free_table",
     "fit_options",
+    "is_text_file",
     "number_or_rule",
     "read_data",
     "read_judged",
+    "refuse_header",
     "refuse_writing",
     "rereadable",
     "utf8",
     "writing_of",
 ]
 
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 FORMATS = (
     "CSV or TSV (also .gz and .zst), JSON lines (.jsonl), Parquet, Matrix Market (.mtx) or scipy "
     "sparse (.npz) by its ending"
@@ -49,7 +53,8 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
     )
     group = parser.add_argument_group(
         "columns of a table",
-        "Each line is one observation: who, of what, how much. Columns named by --rows and --cols "
+        "Each line is one observation: who, of what, how much; the first line of a text has the "
+        "names of the columns. Columns named by --rows and --cols "
         "become the rows and columns of the matrix. Not needed for a table of three columns in "
         "this order, --weights and --censored apart.",
     )
@@ -300,6 +305,25 @@ def _content(path: str) -> bytes:
         return bytes(file.read())
 
 
+def refuse_header(path: str, name: str, options: str) -> NoReturn:
+    """Say that the first line of a text, which would be names that nobody gave, is none."""
+    raise ValueError(
+        f"{path}: the first line looks like data, not like column names: it would give the name "
+        f"{name}; put a line of names before it, or give those it has with {options}"
+    )
+
+
+def is_text_file(path: str) -> bool:
+    """Tell whether names of columns come from the first line of a text."""
+    from fastemf.inputs.table_files import text_in
+
+    return path == "-" or text_in(Path(path)) is not None
+
+
+def _is_number(text: str, decimal: str) -> bool:
+    return NUMBER.fullmatch(text.strip().replace(decimal, ".")) is not None
+
+
 def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
     """Return the keywords R, rows, cols, values and weights of `fastemf.complete`."""
     from fastemf.inputs.table_files import column_names
@@ -324,6 +348,8 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
                 f"there are {', '.join(present)}"
             )
         columns = list(present)
+        if is_text_file(path) and _is_number(columns[2], args.decimal or "."):
+            refuse_header(path, f"{columns[2]!r} for the values", "--rows, --cols and --values")
     return {
         "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
         "weights": args.weights, **told,

@@ -706,6 +706,61 @@ def test_separators_and_decimal_points_of_other_places(model, quiet, refused, mo
     )
 
 
+def test_a_first_line_of_data_is_not_taken_for_names(model, quiet, refused, monkeypatch):
+    lines = Path("log.csv").read_text().replace('"', "").splitlines()[1:]
+    bare = "\n".join(lines) + "\n"
+    Path("bare.csv").write_text(bare)
+    value = lines[0].split(",")[2]
+    mended = (
+        "looks like data, not like column names: it would give the name {} for the values; put a "
+        "line of names before it, or give those it has with --rows, --cols and --values"
+    )
+    expected = f"bare.csv: the first line {mended.format(repr(value))}"
+    for command in ("fit", "levels", "quantiles"):
+        assert refused(command, "bare.csv", *SMALL, "-o", "new.npz") == expected
+    assert refused("evaluate", model, "bare.csv") == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bare.encode())))
+    assert "-: the first line looks like data" in refused("fit", "-", *SMALL, "-o", "new.npz")
+    for first, option in (("a;b;1,5", ["--decimal", ","]), ("a;b;-3", []), ("a;b; 2.5e-3", [])):
+        Path("local.csv").write_text(f"{first}\nc;d;2\n")
+        told = refused("fit", "local.csv", "--sep", ";", *option, *SMALL, "-o", "new.npz")
+        assert mended.format(repr(first.split(";")[2])) in told
+    # Whoever gives names has them, and other formats have names of their own.
+    numbered = dict(zip(("1", "2", "3"), LOG.values(), strict=True))
+    table_files.write_table("numbered.csv", numbered)
+    names = ["--rows", "1", "--cols", "2", "--values", "3"]
+    quiet("fit", "numbered.csv", *names, *SMALL, "-o", "numbered.npz")
+    np.testing.assert_array_equal(fastemf.load("numbered.npz").X, fastemf.load(model).X)
+    assert "looks like data" in refused("fit", "numbered.csv", *SMALL, "-o", "new.npz")
+    parquet.write_table(pa.table(numbered), "numbered.parquet")
+    quiet("fit", "numbered.parquet", *SMALL, "-o", "parquet.npz")
+    np.testing.assert_array_equal(fastemf.load("parquet.npz").X, fastemf.load(model).X)
+
+
+def test_a_first_line_of_a_pair_is_not_taken_for_names(model, quiet, refused):
+    Path("pairs.csv").write_text("eu-3,srv1\neu-4,srv2\n")
+    expected = (
+        "pairs.csv: the first line looks like data, not like column names: it would give the name "
+        "'eu-3' for the rows, which is one of them; put a line of names before it, or give those "
+        "it has with --rows and --cols"
+    )
+    assert refused("predict", model, "pairs.csv") == expected
+    assert refused(*RANK, model, "eu-3", "--seen", "pairs.csv") == expected
+    told = quiet("predict", model, "pairs.csv", "--rows", "eu-3", "--cols", "srv1")
+    assert len(parsed(told)["eu-3"]) == 1
+    Path("pairs.csv").write_text("eu-3,server\neu-4,srv2\n")
+    quiet("predict", model, "pairs.csv")
+    rng = np.random.default_rng(0)
+    scipy.io.mmwrite("R.mtx", sp.coo_array(rng.random((9, 7)) + 1))
+    quiet("fit", "R.mtx", *SMALL, "-o", "matrix.npz")
+    Path("pairs.csv").write_text("0,6\n8,1\n")
+    assert "the first line looks like data" in refused("predict", "matrix.npz", "pairs.csv")
+    parquet.write_table(pa.table({"0": [8], "1": [6]}), "pairs.parquet")
+    quiet("predict", "matrix.npz", "pairs.parquet")
+    Path("pairs.csv").write_text("0,7\n8,1\n")  # no column 7
+    quiet("predict", "matrix.npz", "pairs.csv")
+
+
 def test_stores_of_texts_of_other_places(log, quiet, refused):
     head, *lines = Path(log).read_text().replace('"', "").splitlines()
     local = [head.replace(",", ";"), *(";".join(x.split(",")).replace(".", ",") for x in lines)]
