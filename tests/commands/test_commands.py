@@ -537,6 +537,15 @@ def test_ranking_without_what_was_seen(model, quiet):
         assert found["service"] == expected
 
 
+def test_levels_are_told_by_either_name(levels_model, quiet):
+    quiet("levels", "log.csv", *SMALL, "--at", "0.1", "0.9", "-o", "new.npz")
+    for found, expected in zip(
+        fastemf.load("new.npz").fits, fastemf.load(levels_model).fits, strict=True
+    ):
+        assert found.omega == expected.omega
+        np.testing.assert_array_equal(found.X, expected.X)
+
+
 def test_ranking_by_one_of_several_levels(levels_model, quiet, refused):
     best = fastemf.load(levels_model).rank(["eu-3"], 3, order="smallest", level=0.9)
     found = parsed(quiet(*RANK, levels_model, "eu-3", "-n", "3", "--level", "0.9"))
@@ -761,6 +770,7 @@ def test_a_first_line_of_a_pair_is_not_taken_for_names(model, quiet, refused):
     quiet("predict", "matrix.npz", "pairs.csv")
 
 
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
 def test_stores_of_texts_of_other_places(log, quiet, refused):
     head, *lines = Path(log).read_text().replace('"', "").splitlines()
     local = [head.replace(",", ";"), *(";".join(x.split(",")).replace(".", ",") for x in lines)]
