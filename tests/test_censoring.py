@@ -579,8 +579,10 @@ def test_values_that_look_like_limits_are_told_of_once(tmp_path):
     with pytest.warns(UserWarning, match=r"of the values equal the largest, .*censored=") as told:
         fastemf.complete((i, j, cut), 0.5, 2, reg="noise")
     assert len(told) == 1
-    with pytest.warns(UserWarning, match="of the values equal the smallest"):
+    with pytest.warns(UserWarning, match="of the values equal the smallest") as told:
         fastemf.complete_levels((i, j, -cut), (0.4, 0.5), 2, reg="noise")
+    # As an option it can be pasted: exact, and a negative number is not taken for an option.
+    assert f"(in a shell, --censored-below={-limit!r})" in str(told[0].message)
     fastemf.store.build((i, j, cut), tmp_path / "store")
     with pytest.warns(UserWarning, match=r"of the values equal the largest, .*censored=") as told:
         fastemf.complete(tmp_path / "store", 0.5, 2, reg="noise")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from fastemf.support.terminal import stderr_is_terminal
 
@@ -26,13 +27,18 @@ __all__ = [
     "check_free",
     "check_free_table",
     "fit_options",
+    "is_text_file",
     "number_or_rule",
     "read_data",
     "read_judged",
+    "refuse_header",
+    "refuse_writing",
     "rereadable",
     "utf8",
+    "writing_of",
 ]
 
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 FORMATS = (
     "CSV or TSV (also .gz and .zst), JSON lines (.jsonl), Parquet, Matrix Market (.mtx) or scipy "
     "sparse (.npz) by its ending"
@@ -47,7 +53,8 @@ def add_data(parser: argparse.ArgumentParser, name: str = "data", *, stores: boo
     )
     group = parser.add_argument_group(
         "columns of a table",
-        "Each line is one observation: who, of what, how much. Columns named by --rows and --cols "
+        "Each line is one observation: who, of what, how much; the first line of a text has the "
+        "names of the columns. Columns named by --rows and --cols "
         "become the rows and columns of the matrix. Not needed for a table of three columns in "
         "this order, --weights and --censored apart.",
     )
@@ -81,6 +88,11 @@ def add_censored(parser: argparse.ArgumentParser) -> None:
         help="values at or above LIMIT say only that the truth is above, as time-outs do",
     )  # fmt: skip
     group.add_argument(
+        "--censored-below", type=float, metavar="LIMIT",
+        help="values at or below LIMIT say only that the truth is below, as those under what an "
+        "instrument can detect do",
+    )  # fmt: skip
+    group.add_argument(
         "--censored", type=utf8, metavar="NAME",
         help="column that says the same line by line: right (or true) for a value that the truth "
         "is above, left for one that it is below, else empty",
@@ -89,8 +101,9 @@ def add_censored(parser: argparse.ArgumentParser) -> None:
 
 def censored_of(args: argparse.Namespace) -> Any:
     """Return the keyword `censored` that `add_censored` stands for."""
-    if getattr(args, "censored_above", None) is not None:
-        return ("right", args.censored_above)
+    for side, limit in (("right", "censored_above"), ("left", "censored_below")):
+        if getattr(args, limit, None) is not None:
+            return side, getattr(args, limit)
     return getattr(args, "censored", None)
 
 
@@ -243,14 +256,25 @@ def check_free_table(path: str | None, force: bool, *, as_json: bool = False) ->
         raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
+def writing_of(args: argparse.Namespace) -> dict[str, str]:
+    """Return what `add_writing` was told, as fields of a CSV file."""
+    told = {"--sep": ("delimiter", args.sep), "--decimal": ("decimal", args.decimal)}
+    for option, (_, value) in told.items():
+        if value is not None and len(value) != 1:
+            raise ValueError(f"{option} must be one character, got {value!r}")
+    return {name: value for name, value in told.values() if value is not None}
+
+
+def refuse_writing(path: str) -> NoReturn:
+    """Say that a file is no text which could be written in another way."""
+    from fastemf.inputs.table_files import TEXTS
+
+    raise ValueError(f"--sep and --decimal are for texts ({', '.join(TEXTS)}), got {path}")
+
+
 def rereadable(path: str, args: argparse.Namespace) -> Callable[[], Any]:
     """Return a function that opens a file, or standard input, any number of times."""
-    told = {"delimiter": args.sep, "decimal": args.decimal}
-    given = {name: value for name, value in told.items() if value is not None}
-    for name, value in given.items():
-        if len(value) != 1:
-            option = {"delimiter": "--sep", "decimal": "--decimal"}[name]
-            raise ValueError(f"{option} must be one character, got {value!r}")
+    given = writing_of(args)
     if path != "-" and not given:
         return lambda: path
     if path == "-" and sys.stdin is None:
@@ -272,13 +296,32 @@ def _content(path: str) -> bytes:
     """Read a text that is not written as its ending says, or that comes from a pipe."""
     if path == "-":
         return sys.stdin.buffer.read()
-    from fastemf.inputs.table_files import TABLES, opened
+    from fastemf.inputs.table_files import text_in
 
-    texts = [ending for ending in TABLES if ending[:4] in (".csv", ".tsv")]
-    if not path.lower().endswith(tuple(texts)):
-        raise ValueError(f"--sep and --decimal are for texts ({', '.join(texts)}), got {path}")
-    with opened(Path(path)) as file:
+    text = text_in(Path(path))
+    if text is None:
+        refuse_writing(path)
+    with text.opened() as file:
         return bytes(file.read())
+
+
+def refuse_header(path: str, name: str, options: str) -> NoReturn:
+    """Say that the first line of a text, which would be names that nobody gave, is none."""
+    raise ValueError(
+        f"{path}: the first line looks like data, not like column names: it would give the name "
+        f"{name}; put a line of names before it, or give those it has with {options}"
+    )
+
+
+def is_text_file(path: str) -> bool:
+    """Tell whether names of columns come from the first line of a text."""
+    from fastemf.inputs.table_files import text_in
+
+    return path == "-" or text_in(Path(path)) is not None
+
+
+def _is_number(text: str, decimal: str) -> bool:
+    return NUMBER.fullmatch(text.strip().replace(decimal, ".")) is not None
 
 
 def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
@@ -305,6 +348,8 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
                 f"there are {', '.join(present)}"
             )
         columns = list(present)
+        if is_text_file(path) and _is_number(columns[2], args.decimal or "."):
+            refuse_header(path, f"{columns[2]!r} for the values", "--rows, --cols and --values")
     return {
         "R": source(), "rows": columns[0], "cols": columns[1], "values": columns[2],
         "weights": args.weights, **told,

@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
     add_data(parser, stores=True)
     add_censored(parser)
     parser.add_argument(
-        "--omegas", type=float, nargs="+", default=[0.1, 0.5, 0.9], metavar="OMEGA",
+        "--omegas", "--at", type=float, nargs="+", default=[0.1, 0.5, 0.9], metavar="OMEGA",
         help="two levels or more in (0, 1), after the data or before another option (default "
         "0.1 0.5 0.9); high for the upper tail, not quantiles",
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NamedTuple
 
-from fastemf.commands.arguments import rereadable
+from fastemf.commands.arguments import is_text_file, refuse_header, rereadable
 
 __all__ = ["Pairs", "read_pairs"]
 
@@ -41,8 +41,22 @@ def _pair_columns(
     names = [told or axis.name for told, axis in zip(given, model.axes, strict=True)]
     if not all(name in present for name in names) and not any(given) and len(present) == 2:
         names = present
+        if is_text_file(path) and all(map(_is_item, model.axes, names)):
+            refuse_header(
+                path, f"{names[0]!r} for the rows, which is one of them", "--rows and --cols"
+            )
     for option, name in zip(("--rows", "--cols"), names, strict=True):
         if name not in present:
             what = f"there is no column {name!r}" if name else f"name a column with {option}"
             raise ValueError(f"{path}: {what}; there are {', '.join(present)}")
     return names[0], names[1]
+
+
+def _is_item(axis: Any, text: str) -> bool:
+    """Tell whether a model has a row or a column of this name."""
+    from fastemf.inputs.csv_files import is_integer_text
+
+    if axis.labels is None or axis.labels.kind != "str":
+        short = len(text) < 20  # as are the integers of 64 bits
+        return short and is_integer_text(text) and axis.place(int(text)) is not None
+    return axis.place(text) is not None

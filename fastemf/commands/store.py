@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from fastemf.commands.arguments import add_json, utf8
+from fastemf.commands.arguments import add_json, add_writing, refuse_writing, utf8, writing_of
 
 __all__ = ["add", "run"]
 
@@ -56,6 +56,21 @@ def _add_columns(parser: argparse.ArgumentParser) -> None:
             f"--{name}", required=True, metavar="NAME", type=utf8, help=f"column with {what}"
         )
     parser.add_argument("--weights", metavar="NAME", type=utf8, help="column with positive weights")
+    add_writing(parser)
+
+
+def _files(args: argparse.Namespace) -> Any:
+    """Return the source of a build: paths, or texts that are not written as their endings say."""
+    from pathlib import Path
+
+    given = writing_of(args)
+    if not given:
+        return args.files[0] if len(args.files) == 1 else args.files
+    from fastemf.inputs.table_files import text_in
+    from fastemf.store.chunks import files_in
+
+    paths = files_in(Path(args.files[0])) if len(args.files) == 1 else map(Path, args.files)
+    return [text_in(path, **given) or refuse_writing(str(path)) for path in paths]
 
 
 def run(args: argparse.Namespace) -> None:
@@ -63,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
     from fastemf import store
 
     if args.action in ("build", "append"):
-        files = args.files[0] if len(args.files) == 1 else args.files
+        files = _files(args)
         how = {
             "rows": args.rows, "cols": args.cols, "values": args.values, "weights": args.weights,
             "budget": args.budget * MIB,

@@ -30,6 +30,7 @@ __all__ = [
     "kind_of",
     "objects",
     "offers_arrow",
+    "one_line",
     "position",
     "read_column",
     "shortened",
@@ -62,6 +63,12 @@ def position(at: int) -> str:
 def shortened(text: str, length: int = 200) -> str:
     """Return text that is short enough for a message."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def one_line(text: str, length: int = 200) -> str:
+    """Return the words of another library as one line, which may quote whatever a file holds."""
+    shown = " ".join(text[: 2 * length].split())
+    return shortened("".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown), length)
 
 
 def kind_of(values: NDArray[Any]) -> str:

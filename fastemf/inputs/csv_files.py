@@ -17,16 +17,18 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
-from fastemf.inputs.columns import Where, shortened
+from fastemf.inputs.columns import Where, one_line, shortened
 from fastemf.inputs.tables import arrow, check_names
 
 __all__ = [
     "DELIMITERS",
     "CsvFile",
+    "check_header",
     "conversion",
     "csv_bytes",
     "csv_names",
     "is_integer_text",
+    "likely_reason",
     "parsing",
     "read_csv",
 ]
@@ -80,7 +82,7 @@ def parsing(delimiter: str) -> Any:
     return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
 
-def conversion(wanted: Sequence[str], types: Mapping[str, Any]) -> Any:
+def conversion(wanted: Sequence[str], types: Mapping[str, Any], decimal: str = ".") -> Any:
     """Say which columns are read, as which Arrow types, and what is a null."""
     from pyarrow import csv as arrow_csv
 
@@ -90,6 +92,7 @@ def conversion(wanted: Sequence[str], types: Mapping[str, Any]) -> Any:
         null_values=[""],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
+        decimal_point=decimal,
     )
 
 
@@ -116,6 +119,15 @@ def csv_names(source: CsvFile) -> list[str]:
         return list(reader.schema.names)
 
 
+def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
+    """Refuse a file without the columns that are wanted; say what it may be instead."""
+    present = csv_names(source)
+    try:
+        check_names(wanted, present, source.name)
+    except ValueError as error:
+        raise ValueError(f"{error}{likely_reason(source)}") from None
+
+
 def read_csv(
     source: CsvFile, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any]
 ) -> tuple[Any, Where]:
@@ -126,11 +138,7 @@ def read_csv(
     pa = arrow()
     from pyarrow import csv as arrow_csv
 
-    present = csv_names(source)
-    try:
-        check_names([*labels, *numbers], present, source.name)
-    except ValueError as error:
-        raise ValueError(f"{error}{_likely_reason(source)}") from None
+    check_header(source, [*labels, *numbers])
     as_text = dict.fromkeys([*labels, *numbers], pa.string())
     with _explained(source), source.opened() as file:
         table = arrow_csv.read_csv(
@@ -164,11 +172,11 @@ def _explained(source: CsvFile) -> Iterator[None]:
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
         if getattr(error, "errno", None) is not None:
             raise
-        reason = "it is empty" if "Empty CSV" in str(error) else shortened(str(error))
+        reason = "it is empty" if "Empty CSV" in str(error) else one_line(str(error))
         if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
             reason += "; save the file as UTF-8"
         raise ValueError(
-            f"{source.name}: expected a table: {reason}{_likely_reason(source)}"
+            f"{source.name}: expected a table: {reason}{likely_reason(source)}"
         ) from None
 
 
@@ -182,7 +190,7 @@ def _head(source: CsvFile) -> bytes:
         return b""  # packed badly, as whoever reads on will say
 
 
-def _likely_reason(source: CsvFile) -> str:
+def likely_reason(source: CsvFile) -> str:
     """Say what else a file may be that could not be read; nothing where there is no sign."""
     head = _head(source).removeprefix(codecs.BOM_UTF8)
     for first, what in SUSPECT.items():

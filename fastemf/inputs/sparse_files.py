@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import shortened
+from fastemf.inputs.columns import one_line
 from fastemf.inputs.market_files import read_market
 
 __all__ = ["MATRICES", "read_matrix"]
@@ -37,7 +37,7 @@ def read_matrix(path: Path, extension: str) -> Any:
             return _from_arrays(_read_arrays(path))
         return read_market(path, is_packed=extension == ".mtx.gz")
     except Exception as error:  # whatever the bytes make scipy, zipfile or zlib raise
-        raise ValueError(f"{path}: expected {kind}: {shortened(str(error))}") from None
+        raise ValueError(f"{path}: expected {kind}: {one_line(str(error))}") from None
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastemf.inputs.columns import Where, shortened
+from fastemf.inputs.columns import Where, one_line
 from fastemf.inputs.csv_files import DELIMITERS, CsvFile, csv_bytes, csv_names, read_csv
 from fastemf.inputs.sparse_files import MATRICES, read_matrix
 from fastemf.inputs.tables import arrow, check_names, table_row
@@ -18,6 +18,7 @@ from fastemf.support.whole_file import replacing
 
 __all__ = [
     "FORMATS",
+    "TEXTS",
     "FromFile",
     "check_writable",
     "column_names",
@@ -25,6 +26,7 @@ __all__ = [
     "is_table_source",
     "opened",
     "read_file",
+    "text_in",
     "write_table",
 ]
 
@@ -33,6 +35,7 @@ PACKED = {".gz": "gzip", ".zst": "zstd"}  # endings after that of CSV
 PACKED_TABLES = {
     f"{plain}{ending}": delimiter for plain, delimiter in DELIMITERS.items() for ending in PACKED
 }
+TEXTS = DELIMITERS | PACKED_TABLES  # what separates the columns, by ending
 TABLES = (*WRITTEN, *PACKED_TABLES, ".jsonl")
 FORMATS = (*TABLES, *MATRICES)
 
@@ -192,12 +195,20 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     _extension(Path(path), WRITTEN)
 
 
+def text_in(path: Path, delimiter: str | None = None, decimal: str | None = None) -> CsvFile | None:
+    """Return a file's CSV, written as its ending says but for what is told; None for no CSV."""
+    for ending, usual in TEXTS.items():
+        if path.name.lower().endswith(ending):
+            return CsvFile(lambda: opened(path), str(path), delimiter or usual, decimal or ".")
+    return None
+
+
 def opened(path: Path) -> Any:
     """Open the text of a CSV file, unpacked if it is packed by gzip or zstd."""
+    with path.open("rb"):  # says in the system's words why it cannot be read
+        file = arrow().OSFile(os.fsencode(path))
     packing = PACKED.get(path.suffix.lower())
-    if packing is None:
-        return path.open("rb")
-    return arrow().CompressedInputStream(arrow().OSFile(os.fsencode(path)), packing)
+    return file if packing is None else arrow().CompressedInputStream(file, packing)
 
 
 def _existing(source: Any) -> tuple[Path, str]:
@@ -224,9 +235,7 @@ def _extension(path: Path, formats: tuple[str, ...]) -> str:
 def _csv_in(source: Any) -> CsvFile | None:
     """Find a source's CSV; None for files in other formats."""
     if isinstance(source, (str, os.PathLike)) and source != "-":
-        path, extension = _existing(source)
-        delimiter = (DELIMITERS | PACKED_TABLES).get(extension)
-        return None if delimiter is None else CsvFile(lambda: opened(path), str(path), delimiter)
+        return text_in(_existing(source)[0])
     if isinstance(source, str) and sys.stdin is None:
         raise ValueError("standard input is closed")
     file = sys.stdin.buffer if isinstance(source, str) else source
@@ -254,7 +263,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     except pa.ArrowMemoryError as error:
         raise MemoryError(f"{path}: {error}") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected a Parquet file: {shortened(str(error))}") from None
+        raise ValueError(f"{path}: expected a Parquet file: {one_line(str(error))}") from None
 
 
 def _lines(path: Path) -> Any:
@@ -269,7 +278,7 @@ def _lines(path: Path) -> Any:
         raise MemoryError(f"{path}: {error}") from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{path}: expected an object of JSON on each line: {shortened(str(error))}"
+            f"{path}: expected an object of JSON on each line: {one_line(str(error))}"
         ) from None
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,32 +17,26 @@ from fastemf.model import file as model_file
 from fastemf.model.bilinear import Bilinear, Screen
 from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.explanation import Explanation, explain_cell
-from fastemf.model.folding import folded_axis, joined_axis
+from fastemf.model.fit_engine import ridge_of, weighed_engine
+from fastemf.model.growth import folded_fit, joined_fit, with_new_limits
 from fastemf.model.limits import has_limits, known_imputation, with_limits_replaced
 from fastemf.model.loo import LeaveOneOut, leave_one_out
 from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.model import Model
-from fastemf.model.prediction import Predicts, as_product, residuals
+from fastemf.model.prediction import Predicts, as_product, residuals, without_tables
 from fastemf.model.reading import CellValues, read_observations
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
-from fastemf.observations.source import Source
 from fastemf.operators.conversion import as_operator
 from fastemf.solver.axis import Axis
-from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.imputation import Imputation, without_censored
-from fastemf.solver.noise import weighting_of
-from fastemf.solver.records import Ridge, SweepRecord
+from fastemf.solver.imputation import Imputation
+from fastemf.solver.records import SweepRecord
 from fastemf.solver.tables import Table
-from fastemf.solver.training import TrainingLevels, joined_levels, new_levels
+from fastemf.solver.training import TrainingLevels
 from fastemf.solver.tuning import Tuning
-from fastemf.solver.weighting import plain
 from fastemf.support.validation import check_clip, check_fitted_level, check_integer
 
 __all__ = ["Factorization"]
-
-
-LIMIT_ROUNDS = 6  # in which new items and their censored values improve each other
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -322,12 +315,13 @@ class Factorization(Model):
         """
         names = self._names(R, (rows, cols, values))
         observed = read_observations(self.axes, R, names, weights, shape, censored)
+        plain = without_tables(self.axes)
         if has_limits(observed):
             known = known_imputation(self.imputation)
-            observed = with_limits_replaced(observed, self._without_tables, self.mu, known)
-        engine = self._weighed(observed, n_threads=1)
-        penalty = engine.penalty(self.rows.extended(), self.cols.extended(), self._ridge)
-        r = residuals(self._without_tables, self.mu, observed)
+            observed = with_limits_replaced(observed, plain, self.mu, known)
+        engine = weighed_engine(self, observed, n_threads=1)
+        penalty = engine.penalty(self.rows.extended(), self.cols.extended(), ridge_of(self))
+        r = residuals(plain, self.mu, observed)
         v, noise = _weights_or_none(observed), engine.weighting.observations
         if noise is not None:
             scales = noise[0][observed.by_row.keys] * noise[1][observed.by_row.indices]
@@ -401,97 +395,21 @@ class Factorization(Model):
         """
         names = self._names(R, (rows, cols, values))
         observed = read_observations(self.axes, R, names, weights, shape)
-        engine = self._weighed(observed.astype(np.dtype(np.float64)), count_threads(-1))
-        found = leave_one_out(self.axes, self.mu, self.shift, engine, self._ridge)
+        doubles = observed.astype(np.dtype(np.float64))
+        engine = weighed_engine(self, doubles, count_threads(-1))
+        found = leave_one_out(self.axes, self.mu, self.shift, engine, ridge_of(self))
         return found if residuals else found._replace(residuals=None)
 
     # --- new rows and columns --------------------------------------------------------------
 
     def _folded(self, observed: Observations, axis: int, n_threads: int) -> Factorization:
-        observed = self._with_new_limits(observed, axis, n_threads)
-        folded = self._solved_axis(observed, axis, n_threads)
-        training = self._new_training(observed, axis, n_threads)
-        folded_fit = replace(self._with_axis(folded, axis), training=training)
-        return replace(folded_fit, history=(), converged=True)
-
-    def _solved_axis(
-        self, observed: Observations, axis: int, n_threads: int, of: Source | None = None
-    ) -> Axis:
-        """Solve for the items of an axis; `of` are the same entries with other weights."""
-        engine = self._engine(observed, n_threads)
-        if of is not None:
-            engine = engine.on(of)
-            engine = engine.recounted() if self.reg_scaling == "count" else engine
-        return folded_axis(self.axes, axis, observed, engine, self._ridge, self.family)
+        return folded_fit(self, self._with_new_limits(observed, axis, n_threads), axis, n_threads)
 
     def _with_new_limits(self, observed: Observations, axis: int, n_threads: int) -> Observations:
-        """Replace censored values of new rows or columns, in turn with their solution."""
-        if not has_limits(observed):
-            return observed
-        known_imputation(self.imputation)
-        given = observed
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of items that are all censored
-            of: Source | None = without_censored(given)
-            for _ in range(LIMIT_ROUNDS):
-                found = self._with_axis(self._solved_axis(observed, axis, n_threads, of), axis)
-                of = None
-                known = known_imputation(found.imputation)
-                observed = with_limits_replaced(given, found._without_tables, self.mu, known)
-        return observed
+        return with_new_limits(self, observed, axis, n_threads)
 
     def _joined(self, new: Factorization, axis: int) -> Factorization:
-        training = None
-        if self.training is not None and new.training is not None:
-            training = joined_levels(self.training, new.training, axis)
-        before = self.axes[axis]
-        grown = self._with_axis(joined_axis(before, new.axes[axis]), axis, before.size)
-        return replace(grown, training=training)
-
-    def _new_training(
-        self, observed: Observations, axis: int, n_threads: int
-    ) -> TrainingLevels | None:
-        """Find the levels of what is folded in, with which that can be compared."""
-        if self.training is None:
-            return None
-        mu = self.training.constant
-        even = CompletionEngine(observed, self.omega, mu=mu, scale=self.scale, n_threads=n_threads)
-        return new_levels(self.training, axis, even, n_threads)
-
-    def _with_axis(self, other: Axis, axis: int, known: int = 0) -> Factorization:
-        """Return the fit with another axis, whose first `known` items it had before."""
-        rows, cols = (other, self.cols) if axis == 0 else (self.rows, other)
-        imputation = self.imputation
-        if imputation is not None:
-            imputation = imputation.with_axis(axis, other.size, known)
-        return replace(self, rows=rows, cols=cols, coverage=None, imputation=imputation)
-
-    @property
-    def _without_tables(self) -> tuple[Axis, Axis]:
-        return replace(self.rows, levels=None), replace(self.cols, levels=None)
-
-    @property
-    def _ridge(self) -> Ridge:
-        return Ridge(self.reg, self.intercept_reg)
-
-    def _engine(self, observed: Observations, n_threads: int) -> CompletionEngine:
-        """Make an engine that weighs all observations alike."""
-        return CompletionEngine(
-            observed,
-            self.omega,
-            mu=self.mu if self.rows.has_intercepts else None,
-            scale=self.scale,
-            weighting=None if self.reg_scaling == "count" else plain(observed.shape),
-            n_threads=n_threads,
-        )
-
-    def _weighed(self, observed: Observations, n_threads: int) -> CompletionEngine:
-        """Make an engine with the weighting of the fit."""
-        engine = self._engine(observed, n_threads)
-        if self.rows.noise is None or self.cols.noise is None:
-            return engine
-        variances = self.rows.noise.variances, self.cols.noise.variances
-        return engine.view(weighting=weighting_of(self.family, engine, variances))
+        return joined_fit(self, new, axis)
 
     # --- the model file --------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ from fastemf.model.bilinear import Axes, Bilinear, offsets
 from fastemf.observations.memory import Observations
 from fastemf.support.memory import check_memory
 
-__all__ = ["Axes", "Predicts", "as_product", "predict_cells", "predict_pairs", "residuals"]
+__all__ = [
+    "Axes", "Predicts", "as_product", "predict_cells", "predict_pairs", "residuals",
+    "without_tables",
+]  # fmt: skip
 
 Predicts = Callable[[NDArray[np.integer], NDArray[np.integer]], NDArray[Any]]  # of cells (i, j)
 
@@ -31,6 +35,11 @@ def residuals(axes: Axes, mu: float, observed: Observations) -> NDArray[np.float
     side = observed.by_row
     predicted = Bilinear(axes, mu).at(side.keys, side.indices)
     return side.values.astype(np.float64) - predicted.astype(np.float64)
+
+
+def without_tables(axes: Axes) -> Axes:
+    """Return axes whose predictions are what was fitted, to which tables were added later."""
+    return replace(axes[0], levels=None), replace(axes[1], levels=None)
 
 
 def as_product(axes: Axes, mu: float) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.labels import Labels
 from fastemf.model import file as model_file
 from fastemf.model.factorization import Factorization
-from fastemf.model.file import ModelFileError, Several, check_keys
+from fastemf.model.file import ModelFileError, Several
 from fastemf.solver.table_record import check_numbers
 from fastemf.stacking.items import COLUMNS, KINDS, KnownItems, Pools
 from fastemf.stacking.normal_scores import NormalScores
@@ -21,7 +21,7 @@ from fastemf.stacking.pinball import Regression
 from fastemf.stacking.promise import Promise
 from fastemf.stacking.size_table import SizeTable
 from fastemf.stacking.stack import Stack, Stacked
-from fastemf.support.array_file import DamagedFileError, require
+from fastemf.support.array_file import DamagedFileError, check_keys, require
 
 __all__ = ["quantile_fields", "write_quantiles"]
 

@@ -28,13 +28,15 @@ def warn_of_limits(source: Source) -> None:
         return
     counts = np.bincount(place, np.concatenate([part[1] for part in parts]))
     least = max(FEWEST, SHARE * counts.sum(), ALONE * counts[1:-1].max())
-    for end, name, side in ((-1, "largest", "right"), (0, "smallest", "left")):
+    for end, name, side, option in (
+        (-1, "largest", "right", "--censored-above"), (0, "smallest", "left", "--censored-below"),
+    ):  # fmt: skip
+        limit = float(found[end])
         if counts[end] > least:
             warn(
                 f"{counts[end] / counts.sum():.1%} of the values equal the {name}, {found[end]:g}: "
                 f"if that is a limit, such as a time-out, which the truth lies beyond, pass "
-                f'censored=("{side}", {float(found[end])!r})'
-                + (f" (in a shell, --censored-above {found[end]:g})" if side == "right" else "")
+                f'censored=("{side}", {limit!r}) (in a shell, {option}={limit!r})'
             )
 
 

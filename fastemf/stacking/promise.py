@@ -42,7 +42,9 @@ class Promise:
     many_cells : int
         How many these have, at least: half of the observations are in such rows.
     cells : int
-        Cells behind it; repeated observations of a cell, and mirrored cells, count as one.
+        Cells behind it, as many of equal weight as would tell as much: (Σw)² / Σw², where w is the
+        weight of a cell's observations, repeated and mirrored ones together. Fewer than there are
+        where these weights differ.
     pinball : float
         Mean pinball loss, in the data's unit.
     constant, column, row_column, larger : float

@@ -15,13 +15,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, offers_arrow
-from fastemf.inputs.csv_files import DELIMITERS, conversion, parsing
+from fastemf.inputs.columns import (
+    Where,
+    check_nulls,
+    concatenated,
+    first_null,
+    offers_arrow,
+    one_line,
+)
+from fastemf.inputs.csv_files import CsvFile, check_header, conversion, likely_reason, parsing
+from fastemf.inputs.table_files import text_in
 from fastemf.inputs.tables import arrow, as_arrow_table, check_names, numbers
 from fastemf.inputs.value_check import check_weights
 from fastemf.support.validation import check_dtype
 
-__all__ = ["Chunk", "Chunks", "TableColumns", "read_chunks"]
+__all__ = ["Chunk", "Chunks", "TableColumns", "files_in", "read_chunks"]
 
 LONGEST = 300  # characters of Arrow's words in a message: they may quote a whole field
 
@@ -102,14 +110,18 @@ class TableColumns(NamedTuple):
 
 
 def read_chunks(source: Any, names: TableColumns, length: int) -> Chunks:
-    """Open a source of any kind; chunks have about `length` entries where that can be chosen."""
+    """Open a source of any kind; chunks have about `length` entries where that can be chosen.
+
+    A list may hold texts that are not written as their endings say, each a `CsvFile`.
+    """
     if isinstance(source, tuple):
         _refuse_names(names._replace(weights=None), "triplets")
         return _from_triplets(source, names.weights)
     if isinstance(source, (str, os.PathLike)):
-        return _from_files(_files_in(Path(source)), names, length)
-    if isinstance(source, list) and source and isinstance(source[0], (str, os.PathLike)):
-        return _from_files([Path(path) for path in source], names, length)
+        return _from_files(files_in(Path(source)), names, length)
+    if isinstance(source, list) and source and isinstance(source[0], (str, os.PathLike, CsvFile)):
+        files = [file if isinstance(file, CsvFile) else Path(file) for file in source]
+        return _from_files(files, names, length)
     if isinstance(source, Iterator):
         return Chunks(_from_iterator(source, names), None, None)
     if offers_arrow(source):
@@ -206,7 +218,8 @@ def _positions(column: Any, name: str, where: Where) -> NDArray[Any]:
 # --- files ---------------------------------------------------------------------------------
 
 
-def _files_in(path: Path) -> list[Path]:
+def files_in(path: Path) -> list[Path]:
+    """List the Parquet or the CSV files in a folder; a file is the only one."""
     if not path.is_dir():
         return [path]
     shown = [
@@ -215,7 +228,9 @@ def _files_in(path: Path) -> list[Path]:
         if file.is_file()
         and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
     ]
-    kinds = [[file for file in shown if _is_csv(file) == csv] for csv in (False, True)]
+    kinds = [
+        [file for file in shown if (text_in(file) is not None) == csv] for csv in (False, True)
+    ]
     kinds[0] = [file for file in kinds[0] if file.suffix == ".parquet"]
     if all(kinds):
         raise ValueError(
@@ -228,38 +243,37 @@ def _files_in(path: Path) -> list[Path]:
     return files
 
 
-def _text_suffix(path: Path) -> str:
-    return Path(path.name.lower().removesuffix(".gz")).suffix
-
-
-def _is_csv(path: Path) -> bool:
-    return _text_suffix(path) in DELIMITERS
-
-
-def _from_files(paths: list[Path], names: TableColumns, length: int) -> Chunks:
+def _from_files(files: Sequence[Path | CsvFile], names: TableColumns, length: int) -> Chunks:
     wanted = names.given()
-    for path in paths:
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: no such file")
-    kinds = {_is_csv(path) for path in paths}
-    if len(kinds) > 1:
+    texts: list[CsvFile] = []
+    paths: list[Path] = []
+    for file in files:
+        if isinstance(file, Path) and not file.is_file():
+            raise FileNotFoundError(f"{file}: no such file")
+        text = text_in(file) if isinstance(file, Path) else file
+        if text is not None:
+            texts.append(text)
+        elif isinstance(file, Path):
+            paths.append(file)
+    if texts and paths:
         raise ValueError("source must list Parquet files or CSV files, got both")
-    if kinds.pop():
-        return Chunks(_read_csv(paths, names, wanted, length), None, np.dtype(np.float64))
+    if texts:
+        for text in texts:
+            check_header(text, wanted)
+        return Chunks(_read_csv(texts, names, wanted, length), None, np.dtype(np.float64))
     size, value_dtype = _check_parquet(paths, wanted)
     return Chunks(_read_parquet(paths, names, wanted, length), size, value_dtype)
 
 
 @contextmanager
-def _reading(place: str) -> Iterator[None]:
+def _reading(place: str, source: CsvFile | None = None) -> Iterator[None]:
     """Turn what Arrow raises while it reads a file into one line that begins with the place."""
     pa = arrow()
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        text = " ".join(str(error).split())[:LONGEST]
-        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-        raise ValueError(f"{place}: {shown}") from None
+        reason = "" if source is None else likely_reason(source)
+        raise ValueError(f"{place}: {one_line(str(error), LONGEST)}{reason}") from None
 
 
 def _parquet_file(path: Path) -> Any:
@@ -320,31 +334,30 @@ def _read_parquet(
 
 
 def _read_csv(
-    paths: list[Path], names: TableColumns, wanted: list[str], length: int
+    texts: list[CsvFile], names: TableColumns, wanted: list[str], length: int
 ) -> Iterator[Chunk]:
     pa = arrow()
     from pyarrow import csv
 
     side = pa.int64() if names.positions else pa.string()
     types = dict.fromkeys(wanted, pa.float64()) | dict.fromkeys(names[:2], side)
-    convert = conversion(wanted, types)
     options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
-    for path in paths:
-        parse = parsing(DELIMITERS[_text_suffix(path)])
+    for text in texts:
         done = 0
-        with _reading(f"{path}: cannot be read as CSV"):
-            try:
+        with text.opened() as file:
+            with _reading(f"{text.name}: cannot be read as CSV", text):
                 reader = csv.open_csv(
-                    path, read_options=options, parse_options=parse, convert_options=convert
+                    file,
+                    read_options=options,
+                    parse_options=parsing(text.delimiter),
+                    convert_options=conversion(wanted, types, text.decimal),
                 )
-            except pa.ArrowKeyError as error:
-                raise ValueError(f"{path}: {error.args[0]}") from None
-        with reader:
-            while True:
-                with _reading(f"{path}: cannot be read as CSV after entry {done}"):
-                    batch = next(reader, None)
-                    if batch is None:
-                        break
-                    chunk = _table_chunk(str(path), batch, names, done, is_text=True)
-                yield chunk
-                done += len(batch)
+            with reader:
+                while True:
+                    with _reading(f"{text.name}: cannot be read as CSV after entry {done}", text):
+                        batch = next(reader, None)
+                        if batch is None:
+                            break
+                        chunk = _table_chunk(text.name, batch, names, done, is_text=True)
+                    yield chunk
+                    done += len(batch)

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DamagedFileError", "parse_header", "read_arrays", "require"]
+__all__ = ["DamagedFileError", "check_keys", "parse_header", "read_arrays", "require"]
 
 # What zipfile raises for bytes that are no archive it can read; ValueError and OverflowError for
 # odd names and places.
@@ -46,6 +46,14 @@ def require(right: bool, rule: str) -> None:
     """Refuse a file that breaks a rule."""
     if not right:
         raise DamagedFileError(rule)
+
+
+def check_keys(found: Any, wanted: set[str], what: str) -> None:
+    """Refuse names that are missing or unknown."""
+    if missing := sorted(wanted - set(found)):
+        raise DamagedFileError(f"{what} {missing[0]!r:.80} is missing")
+    if extra := sorted(set(found) - wanted):
+        raise DamagedFileError(f"{what} {extra[0]!r:.80} is unknown")
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:

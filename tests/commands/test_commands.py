@@ -537,6 +537,15 @@ def test_ranking_without_what_was_seen(model, quiet):
         assert found["service"] == expected
 
 
+def test_levels_are_told_by_either_name(levels_model, quiet):
+    quiet("levels", "log.csv", *SMALL, "--at", "0.1", "0.9", "-o", "new.npz")
+    for found, expected in zip(
+        fastemf.load("new.npz").fits, fastemf.load(levels_model).fits, strict=True
+    ):
+        assert found.omega == expected.omega
+        np.testing.assert_array_equal(found.X, expected.X)
+
+
 def test_ranking_by_one_of_several_levels(levels_model, quiet, refused):
     best = fastemf.load(levels_model).rank(["eu-3"], 3, order="smallest", level=0.9)
     found = parsed(quiet(*RANK, levels_model, "eu-3", "-n", "3", "--level", "0.9"))
@@ -602,33 +611,49 @@ def test_a_matrix_is_evaluated_in_its_order(quiet):
 
 
 @pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("option", "side"), [("--censored-above", "right"), ("--censored-below", "left")]
+)
 @pytest.mark.parametrize("command", ["fit", "levels"])
-def test_limits_are_told_as_in_python(log, command, quiet):
+def test_limits_are_told_as_in_python(log, command, option, side, quiet):
     lines = Path("log.csv").read_text().splitlines()
-    limit = float(np.quantile([float(line.split(",")[2]) for line in lines[1:]], 0.9))
+    values = [float(line.split(",")[2]) for line in lines[1:]]
+    limit = float(np.quantile(values, 0.9 if side == "right" else 0.1))
+    beyond = [value >= limit if side == "right" else value <= limit for value in values]
     marked = [
-        f"{line},{'right' if float(line.split(',')[2]) >= limit else ''}" for line in lines[1:]
+        f"{line},{side if is_limit else ''}"
+        for line, is_limit in zip(lines[1:], beyond, strict=True)
     ]
     Path("marked.csv").write_text("\n".join([f"{lines[0]},late", *marked]) + "\n")
     at = ["--omega", "0.4"] if command == "fit" else ["--omegas", "0.4", "0.6"]
-    quiet(command, "log.csv", *SMALL, *at, "--censored-above", repr(limit), "-o", "limit.npz")
+    quiet(command, "log.csv", *SMALL, *at, option, repr(limit), "-o", "limit.npz")
     quiet(command, "marked.csv", *SMALL, *at, "--censored", "late", "-o", "marks.npz")
     if command == "fit":
-        expected = fastemf.complete("log.csv", 0.4, censored=("right", limit), **NAMES, **FITTED)
+        expected = fastemf.complete("log.csv", 0.4, censored=(side, limit), **NAMES, **FITTED)
     else:
         expected = fastemf.complete_levels(
-            "log.csv", (0.4, 0.6), censored=("right", limit), **NAMES, **FITTED
+            "log.csv", (0.4, 0.6), censored=(side, limit), **NAMES, **FITTED
         )
+    assert (expected.fits[0] if command == "levels" else expected).imputation is not None
     cells = expected.axes[0].ids()[:5], expected.axes[1].ids()[:5]
     for name in ("limit.npz", "marks.npz"):
         found = fastemf.load(name)
         np.testing.assert_array_equal(found.predict(*cells), expected.predict(*cells))
 
 
-def test_two_ways_to_tell_of_limits_are_refused(log, capsys):
+@pytest.mark.parametrize(
+    "two",
+    [
+        ("--censored-above", "3", "--censored", "late"),
+        ("--censored-below", "3", "--censored", "late"),
+        ("--censored-above", "3", "--censored-below", "1"),
+    ],
+)
+def test_two_ways_to_tell_of_limits_are_refused(two, log, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["fit", log, "--censored-above", "3", "--censored", "late", "-o", "x.npz"])
-    assert "not allowed with argument" in capsys.readouterr().err
+        main(["fit", log, *two, "-o", "x.npz"])
+    told = capsys.readouterr().err
+    assert f"argument {two[2]}: not allowed with argument {two[0]}" in told
 
 
 @pytest.mark.thorough
@@ -688,6 +713,101 @@ def test_separators_and_decimal_points_of_other_places(model, quiet, refused, mo
     assert refused("predict", model, "none.csv", "--sep", ";") == (
         "none.csv: No such file or directory"
     )
+
+
+def test_a_first_line_of_data_is_not_taken_for_names(model, quiet, refused, monkeypatch):
+    lines = Path("log.csv").read_text().replace('"', "").splitlines()[1:]
+    bare = "\n".join(lines) + "\n"
+    Path("bare.csv").write_text(bare)
+    value = lines[0].split(",")[2]
+    mended = (
+        "looks like data, not like column names: it would give the name {} for the values; put a "
+        "line of names before it, or give those it has with --rows, --cols and --values"
+    )
+    expected = f"bare.csv: the first line {mended.format(repr(value))}"
+    for command in ("fit", "levels", "quantiles"):
+        assert refused(command, "bare.csv", *SMALL, "-o", "new.npz") == expected
+    assert refused("evaluate", model, "bare.csv") == expected
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bare.encode())))
+    assert "-: the first line looks like data" in refused("fit", "-", *SMALL, "-o", "new.npz")
+    for first, option in (("a;b;1,5", ["--decimal", ","]), ("a;b;-3", []), ("a;b; 2.5e-3", [])):
+        Path("local.csv").write_text(f"{first}\nc;d;2\n")
+        told = refused("fit", "local.csv", "--sep", ";", *option, *SMALL, "-o", "new.npz")
+        assert mended.format(repr(first.split(";")[2])) in told
+    # Whoever gives names has them, and other formats have names of their own.
+    numbered = dict(zip(("1", "2", "3"), LOG.values(), strict=True))
+    table_files.write_table("numbered.csv", numbered)
+    names = ["--rows", "1", "--cols", "2", "--values", "3"]
+    quiet("fit", "numbered.csv", *names, *SMALL, "-o", "numbered.npz")
+    np.testing.assert_array_equal(fastemf.load("numbered.npz").X, fastemf.load(model).X)
+    assert "looks like data" in refused("fit", "numbered.csv", *SMALL, "-o", "new.npz")
+    parquet.write_table(pa.table(numbered), "numbered.parquet")
+    quiet("fit", "numbered.parquet", *SMALL, "-o", "parquet.npz")
+    np.testing.assert_array_equal(fastemf.load("parquet.npz").X, fastemf.load(model).X)
+
+
+def test_a_first_line_of_a_pair_is_not_taken_for_names(model, quiet, refused):
+    Path("pairs.csv").write_text("eu-3,srv1\neu-4,srv2\n")
+    expected = (
+        "pairs.csv: the first line looks like data, not like column names: it would give the name "
+        "'eu-3' for the rows, which is one of them; put a line of names before it, or give those "
+        "it has with --rows and --cols"
+    )
+    assert refused("predict", model, "pairs.csv") == expected
+    assert refused(*RANK, model, "eu-3", "--seen", "pairs.csv") == expected
+    told = quiet("predict", model, "pairs.csv", "--rows", "eu-3", "--cols", "srv1")
+    assert len(parsed(told)["eu-3"]) == 1
+    Path("pairs.csv").write_text("eu-3,server\neu-4,srv2\n")
+    quiet("predict", model, "pairs.csv")
+    rng = np.random.default_rng(0)
+    scipy.io.mmwrite("R.mtx", sp.coo_array(rng.random((9, 7)) + 1))
+    quiet("fit", "R.mtx", *SMALL, "-o", "matrix.npz")
+    Path("pairs.csv").write_text("0,6\n8,1\n")
+    assert "the first line looks like data" in refused("predict", "matrix.npz", "pairs.csv")
+    parquet.write_table(pa.table({"0": [8], "1": [6]}), "pairs.parquet")
+    quiet("predict", "matrix.npz", "pairs.parquet")
+    Path("pairs.csv").write_text("0,7\n8,1\n")  # no column 7
+    quiet("predict", "matrix.npz", "pairs.csv")
+
+
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+def test_stores_of_texts_of_other_places(log, quiet, refused):
+    head, *lines = Path(log).read_text().replace('"', "").splitlines()
+    local = [head.replace(",", ";"), *(";".join(x.split(",")).replace(".", ",") for x in lines)]
+    Path("days").mkdir()
+    Path("days/1.csv").write_text("\n".join(local[:100]) + "\n")
+    Path("days/2.csv.gz").write_bytes(gzip.compress("\n".join([local[0], *local[100:]]).encode()))
+    told = ["--sep", ";", "--decimal", ","]
+    message = refused("store", "build", "days/1.csv", "-o", "none", *ALL_NAMED)
+    assert message.startswith("days/1.csv: expected a table: ")
+    assert "its header looks separated by ';'" in message
+    assert "--sep ';' reads it, with --decimal ," in message
+    assert "invalid value" in refused(
+        "store", "build", "days/1.csv", "-o", "none", *ALL_NAMED, "--sep", ";"
+    )
+    quiet("store", "build", log, "-o", "usual", *ALL_NAMED)
+    quiet("store", "build", "days", "-o", "folder", *ALL_NAMED, *told)
+    quiet("store", "build", "days/1.csv", "-o", "grown", *ALL_NAMED, *told)
+    with pytest.raises(ValueError, match="its header looks separated by ';'"):
+        fastemf.store.append("grown", "days/2.csv.gz", **NAMES)
+    quiet("store", "append", "grown", "days/2.csv.gz", *ALL_NAMED, *told)
+    expected = fastemf.complete("usual", 0.5, reg=1, **FITTED)
+    for path in ("folder", "grown"):
+        found = fastemf.complete(path, 0.5, reg=1, **FITTED)
+        np.testing.assert_array_equal(found.X, expected.X)
+        assert found.col_labels.values.tolist() == expected.col_labels.values.tolist()
+    where = ["store", "build", "-o", "none", *ALL_NAMED]
+    assert refused(*where, log, "--decimal", "") == "--decimal must be one character, got ''"
+    parquet.write_table(pa.table(LOG), "log.parquet")
+    assert "--sep and --decimal are for texts" in refused(*where, "log.parquet", "--sep", ";")
+    assert refused(*where, "none.csv", "--sep", ";") == "none.csv: No such file or directory"
+
+
+def test_a_store_of_zstd(log, quiet):
+    with pa.CompressedOutputStream("log.csv.zst", "zstd") as file:
+        file.write(Path(log).read_bytes())
+    quiet("store", "build", "log.csv.zst", "-o", "store", *ALL_NAMED)
+    assert fastemf.store.open("store").size == 150
 
 
 # --- update ---------------------------------------------------------------------------------

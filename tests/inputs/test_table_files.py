@@ -227,6 +227,13 @@ def test_labels_of_a_later_csv_file_are_what_those_of_the_fit_are(tmp_path):
     assert fit.objective(later, values="ms") == pytest.approx(expected, rel=1e-12)
 
 
+def test_what_is_said_of_a_damaged_text_is_one_line(tmp_path):
+    for text in ('client,service,ms\na,b,1\n"a,b\nc,d\n', "client,service,ms\na\0\tb\r\n"):
+        with pytest.raises(ValueError, match="expected a table: CSV parse error") as caught:
+            observe(written(tmp_path / "log.csv", text), **NAMES)
+        assert str(caught.value).isprintable()
+
+
 def test_foreign_csv_files_are_recognised(tmp_path):
     german = written(tmp_path / "de.csv", "client;service;ms\na;b;1,5\nc;d;2,5\n")
     with pytest.raises(ValueError, match="its header looks separated by ';'"):

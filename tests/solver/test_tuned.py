@@ -11,6 +11,7 @@ from scenes import observed
 
 import fastemf
 from fastemf.datasets import make_skewed
+from fastemf.model.fit_engine import even_engine, ridge_of
 from fastemf.model.folding import folded_axis
 from fastemf.observations.memory import observe
 from fastemf.solver.path import FEWEST_CELLS
@@ -170,7 +171,7 @@ def test_the_training_rows_with_their_noise_scales_are_folded_in_to_themselves(
     )  # fmt: skip
     data = observe(R)
     folded = folded_axis(
-        fit.axes, axis, data, fit._engine(data, 1), fit._ridge, fit.family,
+        fit.axes, axis, data, even_engine(fit, data, 1), ridge_of(fit), fit.family,
         variances=fit.axes[axis].noise.variances,
     )  # fmt: skip
     np.testing.assert_allclose(folded.extended(), fit.axes[axis].extended(), rtol=0, atol=1e-5)
@@ -196,7 +197,7 @@ def test_the_other_family_keeps_its_promises():
     assert fit.objective(data) == pytest.approx(fit.history[-1].objective, rel=1e-12)
     entries = observe(data)
     folded = folded_axis(
-        fit.axes, 0, entries, fit._engine(entries, 1), fit._ridge, fit.family,
+        fit.axes, 0, entries, even_engine(fit, entries, 1), ridge_of(fit), fit.family,
         variances=fit.rows.noise.variances,
     )  # fmt: skip
     np.testing.assert_allclose(folded.factor, fit.X, rtol=0, atol=1e-6)

@@ -411,9 +411,11 @@ def test_csv_that_is_none(tmp_path, target):
     pytest.importorskip("pyarrow")
     path = tmp_path / "log.csv"
     for text, match in (
-        ("r,c\n1,2\n", "log.csv: .*'b'"),
+        ("r,c\n1,2\n", "log.csv has no column 'b'; it has 'r', 'c'$"),
         ("r,c,b\n1,2,three\n", "log.csv: cannot be read as CSV"),
-        ("", "log.csv: cannot be read as CSV"),
+        ("", "log.csv: expected a table: it is empty"),
+        ("r;c;b\n1;2;3.5\n", "no column 'r'.*its header looks separated by ';'.*--sep ';'"),
+        ("r;c;b\n1;2;3,5\n", "log.csv: expected a table: .*its header looks separated by ';'"),
     ):
         path.write_text(text)
         with pytest.raises(ValueError, match=match):
