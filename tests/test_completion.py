@@ -284,6 +284,7 @@ def test_warm_start_reaches_cells_new_in_both_directions():
     np.testing.assert_allclose(fit.to_dense()[2:, 2:], 5 * old, rtol=1e-6)
 
 
+@pytest.mark.compiled
 def test_conjugate_gradients_reach_what_exact_solves_reach():
     R = fastemf.datasets.make_skewed(90, 80, rank=5, density=0.9, random_state=1).R
     fits = {
