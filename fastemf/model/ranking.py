@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.best import Screened, list_best
 from fastemf.kernels.threads import count_threads, launch, single_threaded_blas
-from fastemf.model.bilinear import Screen
 from fastemf.model.prediction import Axes, Predicts
+from fastemf.model.screen import Screen
 from fastemf.observations.source import Side
 from fastemf.support.memory import check_memory
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
-CELLS_PER_BLOCK = 1 << 21  # in each thread, some 10 MB
+CELLS_PER_BLOCK = 1 << 20  # in each thread, some 8 MB
 SPARE = 240  # columns beyond the n best that may be among them, before all are looked at
 
 
