@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.pieces import AT_ONCE, Pieces, add_pieces
+from fastemf.kernels.pieces import Pieces, add_pieces, by_columns
 from fastemf.kernels.tables import OF_COL, OF_ROW
 from fastemf.kernels.threads import launch
 from fastemf.model.table_parts import Parts, TableParts
@@ -65,18 +65,17 @@ class _PieceSum:
             2 * np.finfo(np.float64).eps * (np.abs(ends).max(axis=0, initial=0.0) + abs(constant))
         )
         # Slopes that are no number are left out.
-        steep = ~(2 * largest < _limit(dtype) * length)
-        self._moved = np.where(steep, np.inf, moved)
-        with np.errstate(divide="ignore"):
-            self._rate = np.where(steep, 0.0, 1 / length)
+        with np.errstate(all="ignore"):
+            steep = ~(2 * largest / length < _limit(dtype))
+        self._moved, self._length = np.where(steep, np.inf, moved), np.where(steep, np.inf, length)
         self._width, self._lost = parts.high - parts.low, 2 * self._linear.least * length.sum()
-        self._low, self._high = _padded(low), _padded(high)
+        self._low, self._high = (np.ascontiguousarray(end) for end in laid)
         self._reach = np.abs(cols.rises).max(axis=0, initial=0.0)
-        self._slopes = np.ascontiguousarray(self._sloped(cols).T)
+        self._slopes = by_columns(self._sloped(cols).T)
         self._own = threading.local()  # memory that is mapped once, not for every block
 
     def _sloped(self, parts: Parts) -> NDArray[Any]:
-        return _padded((parts.rises * self._rate).astype(self._linear.dtype))
+        return (parts.rises / self._length).astype(self._linear.dtype)
 
     def add(
         self,
@@ -153,9 +152,3 @@ def make_screen(
 def _limit(dtype: np.dtype[Any]) -> float:
     """Bound sums that are numbers whatever their order."""
     return float(np.finfo(dtype).max) / 16
-
-
-def _padded(pieces: NDArray[Any]) -> NDArray[Any]:
-    """Add pieces of no length, up to as many as the kernel takes at once."""
-    more = -pieces.shape[-1] % AT_ONCE
-    return np.pad(pieces, [(0, 0)] * (pieces.ndim - 1) + [(0, more)])

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.kernels.pieces import AT_ONCE
 from fastemf.kernels.tables import OF_COL, OF_PRODUCT, OF_ROW
 from fastemf.solver.tables import OF, Table, Tables
 
@@ -49,13 +50,15 @@ class TableParts:
     A table over a row and a column is a product of the weights that either gives to the knots. One
     over the product of factors and one side is linear between two knots of the product, and how
     much it rises there depends on that side alone. So all tables together are a sum over
-    ``linear(row) · linear(column)``, and one over pieces between knots of ``rises(row) +
-    rises(column)`` times the share of the piece that the product has come.
+    ``linear(row) · linear(column)``, which has their values at the product's last knot, minus one
+    over pieces between knots of ``rises(row) + rises(column)`` times the share of the piece that
+    the product is short of.
 
     Attributes
     ----------
     low, high
-        The knots at both ends of the pieces. Tables with the same knots of the product share them.
+        The knots at both ends of the pieces. Tables with the same knots of the product share them,
+        and to those of each come as many of no length as make a multiple of `AT_ONCE`.
     left_out
         What the sums are off by at most: a table over the product alone counts with its middle.
     """
@@ -69,9 +72,11 @@ class TableParts:
             if of == (OF_PRODUCT, OF_PRODUCT):
                 self.left_out += float(np.ptp(table.values)) / 2
             elif of[0] == OF_PRODUCT and tuple(table.knots[0]) not in self._slots:
-                low.append(table.knots[0][:-1])
-                high.append(table.knots[0][1:])
-                self._slots[tuple(table.knots[0])] = slice(count, count + low[-1].size)
+                knots = table.knots[0]
+                self._slots[tuple(knots)] = slice(count, count + knots.size - 1)
+                more = -(knots.size - 1) % AT_ONCE
+                low.append(np.pad(knots[:-1], (0, more), constant_values=knots[-1]))
+                high.append(np.pad(knots[1:], (0, more), constant_values=knots[-1]))
                 count += low[-1].size
         self.low, self.high = np.concatenate(low), np.concatenate(high)
 
@@ -94,7 +99,7 @@ class TableParts:
                 linear.append(table.between(x, y)[:, None])
             else:
                 at_knots = _weights(y, V.shape[1]) @ V.T
-                linear.append(at_knots[:, :1])
+                linear.append(at_knots[:, -1:])
                 rises[:, self._slots[tuple(table.knots[0])]] += np.diff(at_knots, axis=1)
         return Parts(np.column_stack(linear), rises)
 
