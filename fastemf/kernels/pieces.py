@@ -1,42 +1,49 @@
-"""Functions of a product that are linear between knots, added to whole rows."""
+"""Functions of a product that are linear between knots, added for some columns of many rows."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels.compilation import helper, unit
 
-__all__ = ["AT_ONCE", "Pieces", "add_pieces"]
+__all__ = ["AT_ONCE", "TILE_COLUMNS", "PieceCols", "PieceRows", "Pieces", "add_pieces"]
 
-AT_ONCE = 8  # pieces of a pass over some columns: their number is a multiple of it
-COLUMNS = 512  # whose slopes stay in the first-level cache from one row to the next
+AT_ONCE = 8  # pieces of a pass over the columns: their number is a multiple of it
+TILE_COLUMNS = (
+    512  # that are in the second-level cache with all that is known of them, for many rows
+)
+
+
+class PieceRows(NamedTuple):
+    """Products of rows with `TILE_COLUMNS` columns, what else they get, and the slopes of the rows."""
+
+    products: NDArray[Any]  # (rows, TILE_COLUMNS)
+    part: NDArray[Any]  # (rows, TILE_COLUMNS); it is changed
+    slopes: NDArray[Any]  # (rows, pieces), or (rows, 0) where rows have none
+    out: NDArray[Any]  # (rows, all columns)
+
+
+class PieceCols(NamedTuple):
+    """The knots at both ends of the pieces, and the slopes of columns."""
+
+    low: NDArray[Any]
+    high: NDArray[Any]
+    slopes: NDArray[Any]  # (pieces · TILE_COLUMNS,): its length is a constant to the compiler
 
 
 class Pieces(NamedTuple):
-    """Products p, and what is added to them: a part that is there, and what is left of rises.
+    """Rows and the columns from `begin` on, at most `TILE_COLUMNS`.
 
-    A piece has a slope, of the row and the column together, and takes it times the way that is left
-    from p to the piece's end: none beyond it, and all its length before its beginning. It ends
-    where the next one begins, but for the last of each `AT_ONCE`.
+    A piece takes the slopes of row and column times the way that the product is short of its end:
+    none beyond it, and all its length before its beginning. It ends where the next one begins, but
+    for the last of each `AT_ONCE`.
     """
 
-    products: NDArray[Any]  # (rows, cols); then the sums
-    part: NDArray[Any]  # (rows, cols); it is changed
-    of_rows: NDArray[Any]  # (rows, pieces): slopes
-    of_cols: NDArray[Any]  # `by_columns`: slopes
-    low: NDArray[Any]
-    high: NDArray[Any]
-
-
-def by_columns(slopes: NDArray[Any]) -> NDArray[Any]:
-    """Lay slopes, (pieces, cols), out as the kernel reads them: those of some columns at a time."""
-    n_pieces, n_cols = slopes.shape
-    whole = np.zeros((n_pieces, -(-n_cols // COLUMNS) * COLUMNS), slopes.dtype)
-    whole[:, :n_cols] = slopes
-    return np.ascontiguousarray(whole.reshape(n_pieces, -1, COLUMNS).swapaxes(0, 1)).ravel()
+    rows: Any
+    cols: Any
+    begin: int
 
 
 @helper()
@@ -45,19 +52,19 @@ def _beyond(p, knot):
 
 
 @helper()
-def _left(p, c, t, k0, k1, k2, k3, k4, k5, k6, k7, k8, s0, s1, s2, s3, s4, s5, s6, s7):
-    """Sum what is left of eight rises in the c-th of some columns, which is negative."""
-    q0, q1, q2, q3 = _beyond(p, k0), _beyond(p, k1), _beyond(p, k2), _beyond(p, k3)
-    q4, q5, q6, q7 = _beyond(p, k4), _beyond(p, k5), _beyond(p, k6), _beyond(p, k7)
+def _short(p, c, k, s, t):
+    """Sum what eight pieces between the knots k take in the c-th column, as a negative number."""
+    q0, q1, q2, q3 = _beyond(p, k[0]), _beyond(p, k[1]), _beyond(p, k[2]), _beyond(p, k[3])
+    q4, q5, q6, q7 = _beyond(p, k[4]), _beyond(p, k[5]), _beyond(p, k[6]), _beyond(p, k[7])
     return (
-        (s0 + t[c]) * (q0 - q1)
-        + (s1 + t[c + COLUMNS]) * (q1 - q2)
-        + (s2 + t[c + 2 * COLUMNS]) * (q2 - q3)
-        + (s3 + t[c + 3 * COLUMNS]) * (q3 - q4)
-        + (s4 + t[c + 4 * COLUMNS]) * (q4 - q5)
-        + (s5 + t[c + 5 * COLUMNS]) * (q5 - q6)
-        + (s6 + t[c + 6 * COLUMNS]) * (q6 - q7)
-        + (s7 + t[c + 7 * COLUMNS]) * (q7 - _beyond(p, k8))
+        (s[0] + t[c]) * (q0 - q1)
+        + (s[1] + t[c + TILE_COLUMNS]) * (q1 - q2)
+        + (s[2] + t[c + 2 * TILE_COLUMNS]) * (q2 - q3)
+        + (s[3] + t[c + 3 * TILE_COLUMNS]) * (q3 - q4)
+        + (s[4] + t[c + 4 * TILE_COLUMNS]) * (q4 - q5)
+        + (s[5] + t[c + 5 * TILE_COLUMNS]) * (q5 - q6)
+        + (s[6] + t[c + 6 * TILE_COLUMNS]) * (q6 - q7)
+        + (s[7] + t[c + 7 * TILE_COLUMNS]) * (q7 - _beyond(p, k[8]))
     )
 
 
@@ -66,30 +73,32 @@ def _eight(of, a):
     return of[a], of[a + 1], of[a + 2], of[a + 3], of[a + 4], of[a + 5], of[a + 6], of[a + 7]
 
 
+@helper()
+def _pass(p, more, to, is_last, k, s, t):
+    """Add eight pieces to what is there, in one row."""
+    # LLVM makes vectors of what counts from zero, in arrays of one dimension.
+    if is_last:
+        for c in range(to.size):
+            to[c] = p[c] + more[c] + _short(p[c], c, k, s, t)
+    else:
+        for c in range(to.size):
+            more[c] += _short(p[c], c, k, s, t)
+
+
 @unit()
 def add_pieces(first, last, pieces):
-    """Add to the products of rows first … last − 1."""
-    products, part, low, high = pieces.products, pieces.part, pieces.low, pieces.high
-    s, t, n_cols, n_pieces = pieces.of_rows, pieces.of_cols, products.shape[1], low.size
-    for begin in range(0, n_cols, COLUMNS):
-        end = min(begin + COLUMNS, n_cols)
-        for i in range(first, last):
-            # LLVM makes vectors of what counts from zero: hence slices.
-            p, more, of_row = products[i, begin:end], part[i, begin:end], s[i]
-            for a in range(0, n_pieces, AT_ONCE):
-                k0, k1, k2, k3, k4, k5, k6, k7 = _eight(low, a)
-                s0, s1, s2, s3, s4, s5, s6, s7 = _eight(of_row, a)
-                k8, at = high[a + 7], begin * n_pieces + a * COLUMNS
-                some = t[at : at + AT_ONCE * COLUMNS]
-                if a + AT_ONCE < n_pieces:
-                    for c in range(end - begin):
-                        more[c] += _left(
-                            p[c], c, some, k0, k1, k2, k3, k4, k5, k6, k7, k8,
-                            s0, s1, s2, s3, s4, s5, s6, s7,
-                        )  # fmt: skip
-                else:
-                    for c in range(end - begin):
-                        p[c] += more[c] + _left(
-                            p[c], c, some, k0, k1, k2, k3, k4, k5, k6, k7, k8,
-                            s0, s1, s2, s3, s4, s5, s6, s7,
-                        )  # fmt: skip
+    """Write the sums of products, parts and pieces of rows first … last − 1."""
+    rows, cols, begin = pieces.rows, pieces.cols, pieces.begin
+    products, part, slopes, out = rows.products, rows.part, rows.slopes, rows.out
+    low, high, of_cols, n_pieces = cols.low, cols.high, cols.slopes, cols.low.size
+    end, o = min(begin + TILE_COLUMNS, out.shape[1]), out.dtype.type(0)
+    for i in range(first, last):
+        p, more, to = products[i], part[i], out[i, begin:end]
+        for a in range(0, n_pieces, AT_ONCE):
+            k0, k1, k2, k3, k4, k5, k6, k7 = _eight(low, a)
+            k, is_last = (k0, k1, k2, k3, k4, k5, k6, k7, high[a + 7]), a + AT_ONCE == n_pieces
+            t = of_cols[a * TILE_COLUMNS : (a + AT_ONCE) * TILE_COLUMNS]
+            if slopes.size:
+                _pass(p, more, to, is_last, k, _eight(slopes[i], a), t)
+            else:  # an addition less for each
+                _pass(p, more, to, is_last, k, (o, o, o, o, o, o, o, o), t)
