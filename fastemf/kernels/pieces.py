@@ -11,13 +11,11 @@ from fastemf.kernels.compilation import helper, unit
 __all__ = ["AT_ONCE", "TILE_COLUMNS", "PieceCols", "PieceRows", "Pieces", "add_pieces"]
 
 AT_ONCE = 8  # pieces of a pass over the columns: their number is a multiple of it
-TILE_COLUMNS = (
-    512  # that are in the second-level cache with all that is known of them, for many rows
-)
+TILE_COLUMNS = 256  # so that many rows' products are in the second-level cache
 
 
 class PieceRows(NamedTuple):
-    """Products of rows with `TILE_COLUMNS` columns, what else they get, and the slopes of the rows."""
+    """Products of rows with the columns of a tile, what else they get, and the rows' slopes."""
 
     products: NDArray[Any]  # (rows, TILE_COLUMNS)
     part: NDArray[Any]  # (rows, TILE_COLUMNS); it is changed
