@@ -19,7 +19,7 @@ from fastemf.support.memory import check_memory
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
-CELLS_PER_BLOCK = 1 << 20  # in each thread, some 8 MB
+CELLS_PER_BLOCK = 1 << 21  # in each thread, some 10 MB
 STRIPS = 8  # for each of the n best: their maxima show about what these reach
 SPARE = 240  # columns beyond the n best that may be among them, before all are looked at
 

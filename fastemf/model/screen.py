@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.kernels.frames import pack
 from fastemf.kernels.pieces import TILE_COLUMNS, PieceCols, PieceRows, Pieces, add_pieces
 from fastemf.kernels.tables import OF_COL, OF_ROW
-from fastemf.kernels.threads import launch
+from fastemf.kernels.threads import launch, single_threaded_blas
 from fastemf.model.table_parts import Parts, TableParts
 from fastemf.solver.axis import Axis
 
@@ -134,7 +134,8 @@ def make_screen(
     if rows.levels is not None:
         tables = rows.levels.tables
         parts = TableParts(tables)
-        of_cols = parts.at(cols.table_places, OF_COL)
+        with single_threaded_blas():  # whose threads would wait on the cores that ranks need
+            of_cols = parts.at(cols.table_places, OF_COL)
         # Interpolated in another order; a place among eight knots has three digits fewer.
         beside = 64 * float(np.finfo(np.float64).eps) * tables.largest + parts.left_out
         tabled = parts.low.size > 0
