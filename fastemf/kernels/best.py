@@ -22,6 +22,7 @@ class Screened(NamedTuple):
     values: NDArray[Any]
     sign: float
     margin: NDArray[np.float64]  # of each row
+    tops: NDArray[Any]  # scratch: the best of every so many columns; may be empty
     heap: NDArray[np.float64]  # (rows, n): scratch
     places: NDArray[np.int64]  # the columns found, in order
     counts: NDArray[np.int64]  # how many there are; one more than there is room for means many
@@ -55,11 +56,35 @@ def _kept(i, count, sign, bound, values, places):
     return kept
 
 
+@helper()
+def _floor(i, sign, values, tops, heap):
+    """Find what n values of a row reach: n of the best of columns s, s + strips, …, for some s.
+
+    A quarter of the columns show it nearly as well as all, which have yet to come from memory.
+    """
+    strips, n = tops.size, heap.shape[1]
+    for s in range(strips):
+        tops[s] = -np.inf
+    for c in range(0, values.shape[1] // (4 * strips) * strips, strips):
+        some = values[i, c : c + strips]  # LLVM makes vectors of what counts from zero
+        for s in range(strips):
+            v = sign * some[s]
+            tops[s] = v if (v > tops[s]) & (v < np.inf) else tops[s]
+    for s in range(strips):
+        if tops[s] > heap[i, 0]:
+            _replace_smallest(heap, i, np.float64(tops[s]))
+    found = heap[i, 0]
+    for a in range(n):
+        heap[i, a] = -np.inf
+    return found
+
+
 @unit()
 def list_best(first, last, screened):
     """List all that may be among the n best of rows first … last − 1."""
     values, margin, heap = screened.values, screened.margin, screened.heap
     places, counts, n = screened.places, screened.counts, screened.heap.shape[1]
+    tops = screened.tops
     lanes, (_, wide), room = lanes_of(values), values.shape, screened.places.shape[1]
     number = values.dtype.type
     sign, whole = number(screened.sign), wide // lanes * lanes
@@ -67,8 +92,10 @@ def list_best(first, last, screened):
         for a in range(n):
             heap[i, a] = -np.inf
         # The n best so far are in a heap, with the worst of them at its root. What is listed comes
-        # near to it: two values that are both off by the margin may have changed places.
-        bound, count, lost = number(-np.inf), 0, 0
+        # near to it: two values that are both off by the margin may have changed places. From a
+        # floor on, few ever enter the heap.
+        floor = _floor(i, sign, values, tops, heap) if tops.size else -np.inf
+        bound, count, lost = number(floor - 2 * margin[i]), 0, 0
         for c in range(0, wide, lanes):
             found = (1 << min(lanes, wide - c)) - 1
             if c < whole:
@@ -79,7 +106,7 @@ def list_best(first, last, screened):
                 if found & 1 and v >= bound and -np.inf < v < np.inf:
                     if v > heap[i, 0]:
                         _replace_smallest(heap, i, v)
-                        bound = number(heap[i, 0] - 2 * margin[i])
+                        bound = number(max(heap[i, 0], floor) - 2 * margin[i])
                     if count == room:
                         count = _kept(i, count, sign, bound, values, places)
                     if count < room:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,17 +13,16 @@ from numpy.typing import NDArray
 from fastemf.kernels.entries import Cells, fill_cells
 from fastemf.kernels.tables import Tabled, add_tables
 from fastemf.kernels.threads import count_threads, launch, prepared
+from fastemf.model.screen import Screen, make_screen
 from fastemf.solver.axis import Axis
 from fastemf.support.memory import check_memory
 
-__all__ = ["Axes", "Bilinear", "Screen", "offsets", "tables_at"]
+__all__ = ["Axes", "Bilinear", "offsets", "tables_at"]
 
 PAIRS_PER_BLOCK = 1 << 14  # less than a millisecond of work
 FEW = 1 << 8  # cells that are predicted at once, without a launch
 
 Axes = tuple[Axis, Axis]
-# It fills an array with predictions of whole rows, and returns by how much those of each are off.
-Screen = Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]
 NOTHING = np.empty(0, np.int64)
 
 
@@ -111,28 +109,9 @@ class Bilinear:
         return np.asarray(block)
 
     def screen(self) -> Screen:
-        """Make what predicts whole rows, all known, fast: up to a margin for each row.
-
-        It is a matrix product, the order of whose sums is not that of `at`: one of n terms is off
-        by n roundings of the sum of their sizes. Tables are left out, and widen the margin.
-        """
-        axes, _, X, Y, a, c = self._laid
-        sizes = np.abs(X).astype(np.float64) @ np.abs(Y).max(axis=0, initial=0.0)
-        if a.size:
-            sizes += np.abs(a) + np.abs(c).max(initial=0.0)
-            X = np.column_stack([X, a, np.ones_like(a)])
-            Y = np.column_stack([Y, np.ones_like(c), c])
-        tables = None if axes[0].levels is None else axes[0].levels.tables
-        sizes += 0.0 if tables is None else tables.largest
-        margin = 4 * (X.shape[1] + 4) * float(np.finfo(X.dtype).eps) * sizes
-        margin += 0.0 if tables is None else tables.range / 2
-        turned = np.ascontiguousarray(Y.T)
-
-        def screened(i: NDArray[np.int64], out: NDArray[Any]) -> NDArray[np.float64]:
-            np.matmul(X[i], turned, out=out)
-            return np.asarray(margin[i])
-
-        return screened
+        """Make what predicts whole rows, all known, fast: up to a margin for each row."""
+        axes, constant, X, Y, a, c = self._laid
+        return make_screen(axes, constant, (X, Y), (a, c))
 
     def predict(self, i: NDArray[np.integer], j: NDArray[np.integer]) -> NDArray[Any]:
         """Predict the cells at indices of one shape, all within the matrix or -1.

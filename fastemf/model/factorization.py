@@ -14,7 +14,7 @@ from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.model import file as model_file
-from fastemf.model.bilinear import Bilinear, Screen
+from fastemf.model.bilinear import Bilinear
 from fastemf.model.evaluation import Evaluation, evaluate_level
 from fastemf.model.explanation import Explanation, explain_cell
 from fastemf.model.fit_engine import ridge_of, weighed_engine
@@ -25,6 +25,7 @@ from fastemf.model.measured_share import MeasuredShare
 from fastemf.model.model import Model
 from fastemf.model.prediction import Predicts, as_product, residuals, without_tables
 from fastemf.model.reading import CellValues, read_observations
+from fastemf.model.screen import Screen
 from fastemf.model.similarity import distances_from
 from fastemf.observations.memory import Observations
 from fastemf.operators.conversion import as_operator

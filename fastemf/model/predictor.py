@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import is_table
-from fastemf.model.bilinear import Screen
 from fastemf.model.prediction import Axes, Predicts, predict_pairs
 from fastemf.model.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
 from fastemf.model.reading import label_columns, read_seen
+from fastemf.model.screen import Screen
 from fastemf.support.validation import check_choice, check_clip, check_integer
 
 __all__ = ["NEWCOMERS", "Predictor"]

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.best import Screened, list_best
 from fastemf.kernels.threads import count_threads, launch, single_threaded_blas
-from fastemf.model.bilinear import Screen
 from fastemf.model.prediction import Axes, Predicts
+from fastemf.model.screen import Screen
 from fastemf.observations.source import Side
 from fastemf.support.memory import check_memory
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
 CELLS_PER_BLOCK = 1 << 21  # in each thread, some 10 MB
+STRIPS = 8  # for each of the n best: their maxima show about what these reach
 SPARE = 240  # columns beyond the n best that may be among them, before all are looked at
 
 
@@ -115,7 +116,9 @@ def _candidates(
     room = min(n + SPARE, n_cols)
     places, counts = np.empty((n_rows, room), np.int64), np.empty(n_rows, np.int64)
     heap, sign = np.empty((n_rows, n)), 1.0 if largest else -1.0
-    frame = Screened(np.ascontiguousarray(near), sign, margin, heap, places, counts)
+    strips = -(-STRIPS * n // 64) * 64
+    tops = np.empty(strips if 4 * strips < n_cols else 0, near.dtype)
+    frame = Screened(np.ascontiguousarray(near), sign, margin, tops, heap, places, counts)
     launch(list_best, 1, np.array([0, n_rows]), frame)
     listed = [places[i, :count] for i, count in enumerate(counts.tolist())]
     for i in np.flatnonzero(counts > room):  # many that are equal, or nearly so

@@ -95,11 +95,6 @@ class Tables:
         """How much the tables add or take, at most."""
         return float(sum(np.abs(table.values).max() for table in self.each))
 
-    @property
-    def range(self) -> float:
-        """How far apart what they add to two cells is, at most."""
-        return float(sum(np.ptp(table.values) for table in self.each))
-
     def places(
         self, levels: NDArray[np.float64], noise: NDArray[np.float64]
     ) -> NDArray[np.float64]:

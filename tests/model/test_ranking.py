@@ -12,8 +12,9 @@ from strategies import seeds
 
 import fastemf
 from fastemf.model.ranking import rank_rows, smallest
-from fastemf.solver.axis import Axis
-from fastemf.solver.tables import AxisLevels, Table, Tables
+from fastemf.solver.axis import Axis, AxisNoise
+from fastemf.solver.table_fit import OVER
+from fastemf.solver.tables import STATISTICS, AxisLevels, Table, Tables
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -24,32 +25,62 @@ def screens():
         yield
 
 
-def model(rng, m, n, k, *, dtype=np.float64, whole=False, intercepts=True, tables=False):
+def knots_of(rng, scale):
+    """Numbers that rise: one, a few, or more than a kernel takes at once; some nearly equal."""
+    found = scale * rng.standard_normal(rng.choice([1, 2, 3, 8, 9, 19]))
+    again = [np.nextafter(found, np.inf), found * (1 + 1e-8)]
+    return np.unique(np.concatenate([found, *again[: rng.integers(0, 3)]]))
+
+
+def tables_of(rng, over, scale=1.0, knots=1.0):
+    """Tables over pairs of statistics; some of those over the product have the same knots."""
+    shared, made = knots_of(rng, knots), []
+    for pair in over:
+        sides = tuple(
+            knots_of(rng, knots if name == "product" else 1.0)
+            if name != "product" or rng.random() < 0.5
+            else shared
+            for name in pair
+        )
+        made.append(Table(pair, sides, scale * rng.standard_normal([side.size for side in sides])))
+    return Tables(tuple(made), 1.0)
+
+
+def some_pairs(rng):
+    """Pairs of statistics, of which any may come up, and the usual ones more often."""
+    usual = [
+        ("row level", "column level"),
+        ("product", "column noise"),
+        ("product", "row noise"),
+        ("column level", "product"),
+    ]
+    every = [(one, other) for one in STATISTICS for other in STATISTICS]
+    return [
+        (usual if rng.random() < 0.7 else every)[rng.integers(4)] for _ in range(rng.integers(1, 4))
+    ]
+
+
+def model(
+    rng, m, n, k, *, dtype=np.float64, whole=False, intercepts=True, tables=None, unseen=(), mu=0.5
+):
     """A fit; one of whole numbers has many predictions that are equal."""
 
     def numbers(*shape):
         found = rng.integers(-2, 3, shape) if whole else rng.standard_normal(shape)
         return found.astype(dtype)
 
-    made = Tables(
-        (
-            Table(("row level", "product"), (np.array([-1.0, 1.0]), np.array([-1.0, 0.0, 0.5])),
-                  rng.standard_normal((2, 3))),
-            Table(("row level", "column level"), (np.array([0.0, 1.0]), np.array([-1.0, 1.0])),
-                  rng.standard_normal((2, 2))),
-        ),
-        1.0,
-    )  # fmt: skip
     rows, cols = (
         Axis(
             numbers(size, k),
             numbers(size) if intercepts else None,
-            levels=AxisLevels(rng.standard_normal(size), made) if tables else None,
+            unseen=np.array(left_out, np.int64),
+            noise=None if tables is None else AxisNoise(np.exp(numbers(size)), 1.0),
+            levels=None if tables is None else AxisLevels(numbers(size).astype(np.float64), tables),
         )
-        for size in (m, n)
+        for size, left_out in ((m, ()), (n, unseen))
     )
     return fastemf.Factorization(
-        rows=rows, cols=cols, omega=0.5, mu=0.5 if intercepts else 0.0, reg=1.0,
+        rows=rows, cols=cols, omega=0.5, mu=mu if intercepts else 0.0, reg=1.0,
         reg_scaling="count", intercept_reg=1.0, scale=1.0, converged=True, history=(),
     )  # fmt: skip
 
@@ -59,6 +90,7 @@ def by_sorting(fit, n, largest, seen=None):
     m, width = fit.shape
     values = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(m, width)
     keys = np.where(np.isfinite(values), -values if largest else values, np.inf)
+    keys[:, fit.unseen_cols] = np.inf
     if seen is not None:
         keys[seen] = np.inf
     order = np.argsort(keys, axis=1, kind="stable")[:, :n]
@@ -84,8 +116,8 @@ def test_ranks_are_those_of_predictions_cell_by_cell(
     seed, k, n, dtype, whole, intercepts, tables, largest
 ):
     rng = np.random.default_rng(seed)
-    tables = tables and intercepts
-    fit = model(rng, 7, 60, k, dtype=dtype, whole=whole, intercepts=intercepts, tables=tables)
+    made = tables_of(rng, some_pairs(rng)) if tables and intercepts else None
+    fit = model(rng, 7, 60, k, dtype=dtype, whole=whole, intercepts=intercepts, tables=made)
     cols, values = fit.rank(None, n, order="largest" if largest else "smallest")
     expected = by_sorting(fit, n, largest)
     np.testing.assert_array_equal(cols, expected[0])
@@ -120,17 +152,101 @@ def test_a_screen_that_is_off_by_its_margin_changes_nothing():
         np.testing.assert_array_equal(found.values, expected[1])
 
 
+EVERY_PAIR = [(one, other) for one in STATISTICS for other in STATISTICS]
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("over", EVERY_PAIR)
+def test_ranks_with_every_kind_of_table(over, dtype, largest):
+    rng = np.random.default_rng(EVERY_PAIR.index(over))
+    fit = model(rng, 5, 40, 3, dtype=dtype, tables=tables_of(rng, [over]), unseen=[0, 7, 39])
+    seen = rng.random(fit.shape) < 0.3
+    order = "largest" if largest else "smallest"
+    found = fit.rank(None, 6, order=order, seen=np.where(seen, 1.0, np.nan))
+    expected = by_sorting(fit, 6, largest, seen)
+    np.testing.assert_array_equal(found.cols, expected[0])
+    np.testing.assert_array_equal(found.values, expected[1])
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("pairs", [(), OVER[1:2], OVER])
+def test_ranks_among_many_columns(pairs, dtype, whole):
+    """As many as are searched in strips, and more than a kernel's slopes are kept for at once."""
+    rng = np.random.default_rng(len(pairs))
+    tables = tables_of(rng, pairs) if pairs else None
+    fit = model(rng, 4, 1100, 3, dtype=dtype, whole=whole, tables=tables, unseen=[3])
+    fit = replace(fit, cols=replace(fit.cols, factor=np.sort(fit.cols.factor, axis=0)))
+    seen = rng.random(fit.shape) < 0.2
+    seen[2, 2:] = True
+    for n in (3, 12):
+        found = fit.rank(None, n, order="largest", seen=np.where(seen, 1.0, np.nan))
+        expected = by_sorting(fit, n, True, seen)
+        np.testing.assert_array_equal(found.cols, expected[0])
+        np.testing.assert_array_equal(found.values, expected[1])
+
+
+def errors_of(fit):
+    """How far the screen is off, and its margins; where sums leave the range, both are infinite."""
+    rows = np.arange(fit.shape[0])
+    near = np.empty(fit.shape, fit.axes[0].factor.dtype)
+    margin = fit._screen()(rows, near)
+    assert np.isfinite(near).all()
+    with np.errstate(over="ignore"):
+        exact = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(fit.shape)
+    off = np.abs(near.astype(np.float64) - exact).max(axis=1)
+    return off, margin, exact
+
+
 def test_margins_cover_what_products_round():
     for dtype in (np.float64, np.float32):
-        for tables in (False, True):
-            fit = model(np.random.default_rng(1), 30, 300, 40, dtype=dtype, tables=tables)
-            near = np.empty((30, 300), dtype)
-            margin = fit._screen()(np.arange(30), near)
-            exact = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(30, 300)
-            off = np.abs(near.astype(np.float64) - exact).max(axis=1)
-            assert (off <= margin).all()
-            wide = np.ptp(exact) if tables else 0.0
-            assert (margin < 1e4 * np.finfo(dtype).eps * np.abs(exact).max() + wide).all()
+        fit = model(np.random.default_rng(1), 30, 300, 40, dtype=dtype)
+        off, margin, exact = errors_of(fit)
+        assert (off <= margin).all()
+        assert (margin < 1e4 * np.finfo(dtype).eps * np.abs(exact).max()).all()
+
+
+def test_margins_with_tables_are_those_of_rounding():
+    evenly = np.linspace(-2, 2, 8)
+    for dtype in (np.float64, np.float32):
+        rng = np.random.default_rng(1)
+        tables = Tables(
+            tuple(Table(pair, (evenly, evenly), rng.standard_normal((8, 8))) for pair in OVER), 1.0
+        )
+        off, margin, exact = errors_of(model(rng, 20, 100, 10, dtype=dtype, tables=tables))
+        assert (off <= margin).all()
+        assert (margin < 1e5 * np.finfo(dtype).eps * np.abs(exact).max()).all()
+
+
+@given(
+    seeds,
+    st.sampled_from([0, 1, 5, 30]),
+    st.sampled_from([np.float64, np.float32]),
+    st.tuples(*[st.sampled_from([1e-42, 1e-30, 1e-5, 1.0, 1e4, 1e20, 3e37])] * 4),
+)
+def test_margins_cover_what_tables_round(seed, k, dtype, scales):
+    rng = np.random.default_rng(seed)
+    of_factors, of_tables, of_knots, of_constant = (
+        np.float64(scale) if dtype == np.float32 or rng.random() < 0.5 else scale**8.1
+        for scale in scales
+    )
+    tables = tables_of(rng, some_pairs(rng), of_tables, of_knots)
+    fit = model(rng, 4, 30, k, dtype=dtype, tables=tables, mu=float(of_constant))
+    size = dtype(of_factors)
+    rows, cols = (
+        replace(axis, factor=scale * axis.factor, intercepts=size * axis.intercepts)
+        for axis, scale in zip(fit.axes, (size, dtype(1)), strict=True)
+    )
+    fit = replace(fit, rows=rows, cols=cols)
+    off, margin, exact = errors_of(fit)
+    finite = np.isfinite(exact).all(axis=1)
+    assert np.isinf(margin[~finite]).all()
+    assert (off <= margin)[finite].all()
+    expected = by_sorting(fit, 5, True)
+    found = fit.rank(None, 5, order="largest")
+    np.testing.assert_array_equal(found.cols, expected[0])
+    np.testing.assert_array_equal(found.values, expected[1])
 
 
 def test_tables_far_above_the_product_do_not_hide_the_best():
