@@ -59,7 +59,6 @@ _even_2, _even_1 = make_tile(TILE_ROWS, 2, whole=HALF), make_tile(TILE_ROWS, 1, 
 _odd_2, _odd_1 = make_tile(TILE_ROWS, 2, whole=0), make_tile(TILE_ROWS, 1, whole=0)
 _slope_even_2 = make_tile(TILE_ROWS, 2, True, whole=HALF)
 _corner_10, _corner_12 = make_corner_tile(10), make_corner_tile(12)
-_slope_4, _slope_1 = make_tile(0, 4, True, lines=0), make_tile(0, 1, True, lines=0)
 
 AHEAD = 256  # values
 # Such machines have the 32 registers that corners need, and do more half vectors at a time.

@@ -117,9 +117,9 @@ def tally_rows(begin, end, sums):
             for c in range(last - base):
                 r = values[base + c] - (offset + added[c] + products[c])
                 w = upper if r >= 0 else lower
-                fitted = min(v[c], 1.0) * w * known[i, SCALE] * scale[c]
-                r /= 1 - min(LARGEST, fitted * own_leverage)
-                r /= 1 - min(LARGEST, fitted * leverage[c])
+                had = min(v[c], 1.0) * w * known[i, SCALE] * scale[c]  # as its weight in the fit
+                r /= 1 - min(LARGEST, had * own_leverage)
+                r /= 1 - min(LARGEST, had * leverage[c])
                 w = upper if r >= 0 else lower
                 noise += v[c] * (w * r) ** 2 * precision[c]
                 t = r - shift

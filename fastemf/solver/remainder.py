@@ -79,9 +79,11 @@ def tally_block(
 ) -> NDArray[np.float64]:
     """Compute the sums of the rows of one block."""
     left = left_of(block, other, about, marks, this, own, own_marks, part, omega, shift, unit)
-    out = np.empty((this.shape[0], tallies.N_SUMS))
+    out = np.full((this.shape[0], tallies.N_SUMS), np.nan)
     n_threads = enough(block, other, n_threads)
     launch(tallies.tally_rows, n_threads, runs_of(block, n_threads), tallies.Sums(left, out))
+    if np.isnan(out[:, tallies.MASS]).any():  # a kernel raises nothing
+        raise MemoryError("no memory for the scratch of sums over a block of rows")
     return out
 
 

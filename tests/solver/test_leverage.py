@@ -8,6 +8,7 @@ import pytest
 from fastemf.kernels import tally as tallies
 from fastemf.kernels.hashing import hash_of_cell, is_in_sample
 from fastemf.observations.memory import observe
+from fastemf.solver import remainder
 from fastemf.solver.blocks import ALL, Part
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
@@ -121,6 +122,12 @@ def test_sums_are_those_of_numpy(scene, axis):
     for column, part in parts.items():
         expected = np.bincount((i, j)[axis], part * scene.counts, minlength=(M, N)[axis])
         np.testing.assert_allclose(found[:, column], expected, rtol=1e-11, atol=1e-11)
+
+
+def test_sums_that_had_no_memory_are_an_error(scene, monkeypatch):
+    monkeypatch.setattr(remainder, "launch", lambda *args: None)
+    with pytest.raises(MemoryError, match="scratch of sums"):
+        scene.engine.tally(0, scene.X, scene.Y)
 
 
 def test_slopes_multiply_as_their_matrix_does(scene):

@@ -142,8 +142,7 @@ def _corner_tile_codegen(rows):
                 before = builder.select(keep, wide.load(target, j), wide.zero)
                 wide.store(builder.fadd(before, vector), target, j)
 
-        lines = zip(over + below, beside + corners[:-1], strict=False)
-        for i, pair in enumerate(lines):
+        for i, pair in enumerate(zip(over + below, beside + corners[:-1], strict=True)):
             row = builder.add(run.top, wide.INDEX(i))
             put(wide.pointer(kinds.gram, arrays.gram, row, zero), pair)
         put(wide.pointer(kinds.g, arrays.g, run.lane, zero), (slope, corners[-1]))
