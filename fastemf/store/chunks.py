@@ -24,7 +24,7 @@ from fastemf.inputs.columns import (
     one_line,
 )
 from fastemf.inputs.csv_files import CsvFile, check_header, conversion, likely_reason, parsing
-from fastemf.inputs.table_files import text_in
+from fastemf.inputs.table_files import check_regular, text_in
 from fastemf.inputs.tables import arrow, as_arrow_table, check_names, numbers
 from fastemf.inputs.value_check import check_weights
 from fastemf.support.validation import check_dtype
@@ -248,8 +248,8 @@ def _from_files(files: Sequence[Path | CsvFile], names: TableColumns, length: in
     texts: list[CsvFile] = []
     paths: list[Path] = []
     for file in files:
-        if isinstance(file, Path) and not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file")
+        if isinstance(file, Path):
+            check_regular(file)
         text = text_in(file) if isinstance(file, Path) else file
         if text is not None:
             texts.append(text)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -715,6 +716,25 @@ def test_separators_and_decimal_points_of_other_places(model, quiet, refused, mo
     )
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_named_pipe_is_read_once(packed, quiet, refused):
+    text = "".join(";".join(map(str, line)) + "\n" for line in zip(*LOG.values(), strict=True))
+    raw = f"client;service;ms\n{text}".encode()
+    name = "pipe.csv.gz" if packed else "pipe.csv"
+    os.mkfifo(name)
+    where = ["store", "build", "-o", "none", *ALL_NAMED]
+    for told in ([], ["--sep", ";"]):
+        assert refused(*where, name, *told) == f"{name}: expected a regular file"
+    content = gzip.compress(raw) if packed else raw
+    writer = threading.Thread(target=Path(name).write_bytes, args=[content], daemon=True)
+    writer.start()
+    quiet("fit", name, "--sep", ";", *SMALL, "--reg", "1", "-o", "piped.npz")
+    writer.join()
+    table_files.write_table("log.csv", LOG)
+    same_fit("piped.npz", by_api(reg=1))
+
+
 def test_a_first_line_of_data_is_not_taken_for_names(model, quiet, refused, monkeypatch):
     lines = Path("log.csv").read_text().replace('"', "").splitlines()[1:]
     bare = "\n".join(lines) + "\n"
@@ -800,7 +820,9 @@ def test_stores_of_texts_of_other_places(log, quiet, refused):
     assert refused(*where, log, "--decimal", "") == "--decimal must be one character, got ''"
     parquet.write_table(pa.table(LOG), "log.parquet")
     assert "--sep and --decimal are for texts" in refused(*where, "log.parquet", "--sep", ";")
-    assert refused(*where, "none.csv", "--sep", ";") == "none.csv: No such file or directory"
+    for told in ([], ["--sep", ";"]):
+        assert refused(*where, "none.csv", *told) == "none.csv: no such file"
+        assert refused(*where, log, "days", *told) == "days: expected a regular file"
 
 
 def test_a_store_of_zstd(log, quiet):
