@@ -22,6 +22,7 @@ from fastemf.inputs.tables import arrow, check_names
 
 __all__ = [
     "DELIMITERS",
+    "LONGEST_BLOCK",
     "CsvFile",
     "check_header",
     "conversion",
@@ -58,6 +59,8 @@ SUSPECT = {
     b"<": "it looks like HTML or XML",
 }
 HEAD = 1 << 12  # bytes of a file that are looked at to say what it is
+USUAL_BLOCK = 1 << 20  # bytes that are parsed at a time,
+LONGEST_BLOCK = 1 << 24  # at most: no line may be longer
 
 
 class CsvFile(NamedTuple):
@@ -107,15 +110,27 @@ def csv_bytes(table: Any, delimiter: str) -> bytes:
 
 def csv_names(source: CsvFile) -> list[str]:
     """Read the names of the columns."""
-    arrow()
-    from pyarrow import csv as arrow_csv
-
+    pa = arrow()
     head = _head(source)
     for first, what in FOREIGN.items():
         if head.startswith(first):
             raise ValueError(f"{source.name}: expected a table in UTF-8 text, but it {what}")
-    with _explained(source), source.opened() as file:
-        reader = arrow_csv.open_csv(file, parse_options=parsing(source.delimiter))
+    with _explained(source):
+        try:
+            return _names(source, USUAL_BLOCK)
+        except pa.ArrowInvalid:  # perhaps a line that is longer
+            return _names(source, LONGEST_BLOCK)
+
+
+def _names(source: CsvFile, block: int) -> list[str]:
+    from pyarrow import csv as arrow_csv
+
+    with source.opened() as file:
+        reader = arrow_csv.open_csv(
+            file,
+            read_options=arrow_csv.ReadOptions(block_size=block),
+            parse_options=parsing(source.delimiter),
+        )
         return list(reader.schema.names)
 
 

@@ -23,7 +23,14 @@ from fastemf.inputs.columns import (
     offers_arrow,
     one_line,
 )
-from fastemf.inputs.csv_files import CsvFile, check_header, conversion, likely_reason, parsing
+from fastemf.inputs.csv_files import (
+    LONGEST_BLOCK,
+    CsvFile,
+    check_header,
+    conversion,
+    likely_reason,
+    parsing,
+)
 from fastemf.inputs.table_files import check_regular, text_in
 from fastemf.inputs.tables import arrow, as_arrow_table, check_names, numbers
 from fastemf.inputs.value_check import check_weights
@@ -341,7 +348,7 @@ def _read_csv(
 
     side = pa.int64() if names.positions else pa.string()
     types = dict.fromkeys(wanted, pa.float64()) | dict.fromkeys(names[:2], side)
-    options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
+    options = csv.ReadOptions(block_size=max(1 << 16, min(LONGEST_BLOCK, 16 * length)))
     for text in texts:
         done = 0
         with text.opened() as file:

@@ -1,6 +1,7 @@
 """What `store.build` writes, against `observe` of the same data in memory; and when it must not."""
 
 import errno
+import gzip
 import os
 import shutil
 import signal
@@ -421,6 +422,16 @@ def test_csv_that_is_none(tmp_path, target):
         with pytest.raises(ValueError, match=match):
             store.build(path, target, **NAMES)
     assert_nothing(target.parent)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_long_fields_of_csv(tmp_path, target, ending):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"log{ending}"
+    text = f"r,c,b,note\n1,2,3.5,{'x' * (3 << 20)}\n1,3,4,y\n".encode()
+    path.write_bytes(gzip.compress(text, 1) if ending.endswith(".gz") else text)
+    assert_same(store.build(path, target, shape=(2, 4), **NAMES).path,
+                observe(([1, 1], [2, 3], [3.5, 4.0]), shape=(2, 4)))  # fmt: skip
 
 
 # --- all or nothing ------------------------------------------------------------------------
