@@ -59,6 +59,8 @@ SUSPECT = {
     b"<": "it looks like HTML or XML",
 }
 HEAD = 1 << 12  # bytes of a file that are looked at to say what it is
+REPLACED = "\ufffd"  # stands for bytes that are no UTF-8
+SAVE_AS_UTF8 = "; save the file as UTF-8"
 USUAL_BLOCK = 1 << 20  # bytes that are parsed at a time,
 LONGEST_BLOCK = 1 << 24  # at most: no line may be longer
 
@@ -109,7 +111,7 @@ def csv_bytes(table: Any, delimiter: str) -> bytes:
 
 
 def csv_names(source: CsvFile) -> list[str]:
-    """Read the names of the columns."""
+    """Read the names of the columns; what is no UTF-8 in them is replaced, as by `REPLACED`."""
     pa = arrow()
     head = _head(source)
     for first, what in FOREIGN.items():
@@ -131,7 +133,14 @@ def _names(source: CsvFile, block: int) -> list[str]:
             read_options=arrow_csv.ReadOptions(block_size=block),
             parse_options=parsing(source.delimiter),
         )
-        return list(reader.schema.names)
+        return [_name(field) for field in reader.schema]
+
+
+def _name(field: Any) -> str:
+    try:
+        return str(field.name)
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
 
 
 def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
@@ -140,7 +149,8 @@ def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
     try:
         check_names(wanted, present, source.name)
     except ValueError as error:
-        raise ValueError(f"{error}{likely_reason(source)}") from None
+        encoding = SAVE_AS_UTF8 if any(REPLACED in name for name in present) else ""
+        raise ValueError(f"{error}{encoding}{likely_reason(source)}") from None
 
 
 def read_csv(
@@ -183,13 +193,13 @@ def _explained(source: CsvFile) -> Iterator[None]:
         yield
     except pa.ArrowMemoryError as error:
         raise MemoryError(f"{source.name}: {error}") from None
-    # Unicode from names of columns; what is packed badly is no error of the system's.
+    # Unicode from whatever Arrow makes text of; what is packed badly is no error of the system's.
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
         if getattr(error, "errno", None) is not None:
             raise
         reason = "it is empty" if "Empty CSV" in str(error) else one_line(str(error))
-        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
-            reason += "; save the file as UTF-8"
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason or REPLACED in reason:
+            reason += SAVE_AS_UTF8
         raise ValueError(
             f"{source.name}: expected a table: {reason}{likely_reason(source)}"
         ) from None

@@ -424,6 +424,14 @@ def test_csv_that_is_none(tmp_path, target):
     assert_nothing(target.parent)
 
 
+def test_names_of_other_columns_may_be_any_bytes(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"r,c,b,n\xf6te\n1,2,3.5,x\n")
+    built = store.build(path, target, shape=(2, 3), **NAMES)
+    assert_same(built.path, observe(([1], [2], [3.5]), shape=(2, 3)))
+
+
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
 def test_long_fields_of_csv(tmp_path, target, ending):
     pytest.importorskip("pyarrow")
