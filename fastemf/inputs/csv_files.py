@@ -29,7 +29,6 @@ __all__ = [
     "csv_bytes",
     "csv_names",
     "is_integer_text",
-    "likely_reason",
     "parsing",
     "read_csv",
 ]
@@ -150,7 +149,7 @@ def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
         check_names(wanted, present, source.name)
     except ValueError as error:
         encoding = SAVE_AS_UTF8 if any(REPLACED in name for name in present) else ""
-        raise ValueError(f"{error}{encoding}{likely_reason(source)}") from None
+        raise ValueError(f"{error}{encoding}{_likely_reason(source)}") from None
 
 
 def read_csv(
@@ -201,7 +200,7 @@ def _explained(source: CsvFile) -> Iterator[None]:
         if isinstance(error, UnicodeDecodeError) or "UTF8" in reason or REPLACED in reason:
             reason += SAVE_AS_UTF8
         raise ValueError(
-            f"{source.name}: expected a table: {reason}{likely_reason(source)}"
+            f"{source.name}: expected a table: {reason}{_likely_reason(source)}"
         ) from None
 
 
@@ -215,7 +214,7 @@ def _head(source: CsvFile) -> bytes:
         return b""  # packed badly, as whoever reads on will say
 
 
-def likely_reason(source: CsvFile) -> str:
+def _likely_reason(source: CsvFile) -> str:
     """Say what else a file may be that could not be read; nothing where there is no sign."""
     head = _head(source).removeprefix(codecs.BOM_UTF8)
     for first, what in SUSPECT.items():

@@ -414,6 +414,8 @@ def test_csv_that_is_none(tmp_path, target):
     for text, match in (
         ("r,c\n1,2\n", "log.csv has no column 'b'; it has 'r', 'c'$"),
         ("r,c,b\n1,2,three\n", "log.csv: cannot be read as CSV"),
+        ("[id],r,c,b\n1,2,3,foo\n", "log.csv: cannot be read as CSV: .*foo'$"),  # no JSON
+        ("[id],r,c\n1,2,3\n", "log.csv has no column 'b'; .*; it looks like JSON$"),
         ("", "log.csv: expected a table: it is empty"),
         ("r;c;b\n1;2;3.5\n", "no column 'r'.*its header looks separated by ';'.*--sep ';'"),
         ("r;c;b\n1;2;3,5\n", "log.csv: expected a table: .*its header looks separated by ';'"),
