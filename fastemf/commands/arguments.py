@@ -279,9 +279,15 @@ def rereadable(path: str, args: argparse.Namespace) -> Callable[[], Any]:
         return lambda: path
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
-    content, name = _content(path), "standard input" if path == "-" else path
-    if path != "-" and ".tsv" in path.lower():
-        given = {"delimiter": "\t"} | given
+    if path == "-":
+        content, name = sys.stdin.buffer.read(), "standard input"
+    else:
+        from fastemf.inputs.table_files import text_in
+
+        text = text_in(Path(path), **given) or refuse_writing(path)
+        with text.opened() as opened:
+            content, name = bytes(opened.read()), path
+        given = {"delimiter": text.delimiter, "decimal": text.decimal}
 
     def reopened() -> Any:
         file = io.BytesIO(content)
@@ -290,19 +296,6 @@ def rereadable(path: str, args: argparse.Namespace) -> Callable[[], Any]:
         return file
 
     return reopened
-
-
-def _content(path: str) -> bytes:
-    """Read a text that is not written as its ending says, or that comes from a pipe."""
-    if path == "-":
-        return sys.stdin.buffer.read()
-    from fastemf.inputs.table_files import text_in
-
-    text = text_in(Path(path))
-    if text is None:
-        refuse_writing(path)
-    with text.opened() as file:
-        return bytes(file.read())
 
 
 def refuse_header(path: str, name: str, options: str) -> NoReturn:

@@ -716,6 +716,15 @@ def test_separators_and_decimal_points_of_other_places(model, quiet, refused, mo
     )
 
 
+def test_the_ending_alone_says_what_separates(model, quiet):
+    columns = LOG | {"ms": [str(value).replace(".", ",") for value in LOG["ms"]]}
+    Path("x.tsv.d").mkdir()
+    for path in ("x.tsv.d/log.csv", "x.tsv", "x.tsv.csv"):
+        table_files.write_table(path, columns)
+        quiet("fit", path, "--decimal", ",", *SMALL, "-o", "new.npz", "--force")
+        same_fit("new.npz", fastemf.load(model))
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_named_pipe_is_read_once(packed, quiet, refused):
