@@ -25,6 +25,7 @@ __all__ = [
     "column_names",
     "is_source",
     "is_table_source",
+    "name_of",
     "read_file",
     "text_in",
     "write_table",
@@ -53,7 +54,7 @@ def naming(source: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IndexError, MemoryError) as error:
-        name = _name_of(source)
+        name = name_of(source)
         if name in str(error):
             raise
         # Not always the error's own type: that of a decoder takes other arguments.
@@ -249,10 +250,11 @@ def _csv_in(source: Any) -> CsvFile | None:
     text = file.read()
     content = text.encode() if isinstance(text, str) else text
     how = getattr(source, "delimiter", ","), getattr(source, "decimal", ".")
-    return CsvFile(lambda: io.BytesIO(content), _name_of(source), *how)
+    return CsvFile(lambda: io.BytesIO(content), name_of(source), *how)
 
 
-def _name_of(source: Any) -> str:
+def name_of(source: Any) -> str:
+    """Return what messages call a source."""
     if isinstance(source, (str, os.PathLike)):
         return "standard input" if source == "-" else str(Path(source))
     return str(getattr(source, "name", "the file"))

@@ -758,8 +758,11 @@ def test_a_first_line_of_data_is_not_taken_for_names(model, quiet, refused, monk
         assert refused(command, "bare.csv", *SMALL, "-o", "new.npz") == expected
     assert refused("evaluate", model, "bare.csv") == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bare.encode())))
-    assert "-: the first line looks like data" in refused("fit", "-", *SMALL, "-o", "new.npz")
-    for first, option in (("a;b;1,5", ["--decimal", ","]), ("a;b;-3", []), ("a;b; 2.5e-3", [])):
+    told = refused("fit", "-", *SMALL, "-o", "new.npz")
+    assert told.startswith("standard input: the first line looks like data")
+    numbers = [("a;b;1,5", ["--decimal", ","])]
+    numbers += [(f"a;b;{value}", []) for value in ("-3", " 2.5e-3", "nan", "-inf")]
+    for first, option in numbers:
         Path("local.csv").write_text(f"{first}\nc;d;2\n")
         told = refused("fit", "local.csv", "--sep", ";", *option, *SMALL, "-o", "new.npz")
         assert mended.format(repr(first.split(";")[2])) in told
@@ -797,6 +800,24 @@ def test_a_first_line_of_a_pair_is_not_taken_for_names(model, quiet, refused):
     quiet("predict", "matrix.npz", "pairs.parquet")
     Path("pairs.csv").write_text("0,7\n8,1\n")  # no column 7
     quiet("predict", "matrix.npz", "pairs.csv")
+
+
+@pytest.mark.parametrize(
+    "clients",
+    [
+        pa.array([1, 2**64 - 1, 2], pa.uint64()),
+        pa.array([1, -(2**63), 2]),
+        pa.array([datetime.date(2026, 1, day) for day in (1, 2, 3)]),
+    ],
+)
+def test_a_first_line_of_any_label_is_not_taken_for_names(clients, quiet, refused):
+    fitted_with(clients, quiet, ".parquet")
+    for client in clients.to_pylist():
+        Path("pairs.csv").write_text(f"{client},5\n{client},6\n")
+        assert f"would give the name '{client}'" in refused("predict", "model.npz", "pairs.csv")
+    for client in (3, 2**64, -(2**63) - 1, "9" * 5000):
+        Path("pairs.csv").write_text(f"{client},5\n{clients[0]},6\n")
+        assert len(parsed(quiet("predict", "model.npz", "pairs.csv"))["5"]) == 1
 
 
 @pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
