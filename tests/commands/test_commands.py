@@ -736,10 +736,14 @@ def test_a_named_pipe_is_read_once(packed, quiet, refused):
     for told in ([], ["--sep", ";"]):
         assert refused(*where, name, *told) == f"{name}: expected a regular file"
     content = gzip.compress(raw) if packed else raw
-    writer = threading.Thread(target=Path(name).write_bytes, args=[content], daemon=True)
-    writer.start()
-    quiet("fit", name, "--sep", ";", *SMALL, "--reg", "1", "-o", "piped.npz")
-    writer.join()
+    fit = ["fit", name, "--sep", ";", *SMALL, "--reg", "1", "-o", "piped.npz"]
+    ends = [(Path(name).write_bytes, content), (lambda argv: quiet(*argv), fit)]
+    threads = [threading.Thread(target=end, args=[what], daemon=True) for end, what in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()  # waiting for another writer
     table_files.write_table("log.csv", LOG)
     same_fit("piped.npz", by_api(reg=1))
 
