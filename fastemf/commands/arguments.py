@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,7 +37,6 @@ __all__ = [
     "writing_of",
 ]
 
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 FORMATS = (
     "CSV or TSV (also .gz and .zst), JSON lines (.jsonl), Parquet, Matrix Market (.mtx) or scipy "
     "sparse (.npz) by its ending"
@@ -274,42 +272,37 @@ def refuse_writing(path: str) -> NoReturn:
 
 def rereadable(path: str, args: argparse.Namespace) -> Callable[[], Any]:
     """Return a function that opens a file, or standard input, any number of times."""
+    from fastemf.inputs.table_files import name_of, text_in
+
     given = writing_of(args)
     if path != "-" and not given:
         return lambda: path
     if path == "-" and sys.stdin is None:
         raise ValueError("standard input is closed")
-    content, name = _content(path), "standard input" if path == "-" else path
-    if path != "-" and ".tsv" in path.lower():
-        given = {"delimiter": "\t"} | given
+    if path == "-":
+        content = sys.stdin.buffer.read()
+    else:
+        text = text_in(Path(path), **given) or refuse_writing(path)
+        with text.opened() as opened:
+            content = bytes(opened.read())
+        given = {"delimiter": text.delimiter, "decimal": text.decimal}
 
     def reopened() -> Any:
         file = io.BytesIO(content)
-        for attribute, value in ({"name": name} | given).items():
+        for attribute, value in ({"name": name_of(path)} | given).items():
             setattr(file, attribute, value)
         return file
 
     return reopened
 
 
-def _content(path: str) -> bytes:
-    """Read a text that is not written as its ending says, or that comes from a pipe."""
-    if path == "-":
-        return sys.stdin.buffer.read()
-    from fastemf.inputs.table_files import text_in
-
-    text = text_in(Path(path))
-    if text is None:
-        refuse_writing(path)
-    with text.opened() as file:
-        return bytes(file.read())
-
-
 def refuse_header(path: str, name: str, options: str) -> NoReturn:
     """Say that the first line of a text, which would be names that nobody gave, is none."""
+    from fastemf.inputs.table_files import name_of
+
     raise ValueError(
-        f"{path}: the first line looks like data, not like column names: it would give the name "
-        f"{name}; put a line of names before it, or give those it has with {options}"
+        f"{name_of(path)}: the first line looks like data, not like column names: it would give "
+        f"the name {name}; put a line of names before it, or give those it has with {options}"
     )
 
 
@@ -321,12 +314,17 @@ def is_text_file(path: str) -> bool:
 
 
 def _is_number(text: str, decimal: str) -> bool:
-    return NUMBER.fullmatch(text.strip().replace(decimal, ".")) is not None
+    """Tell whether a text is a number, as nan and inf are: a log may begin with them."""
+    try:
+        float(text.replace(decimal, "."))
+    except ValueError:
+        return False
+    return True
 
 
 def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
     """Return the keywords R, rows, cols, values and weights of `fastemf.complete`."""
-    from fastemf.inputs.table_files import column_names
+    from fastemf.inputs.table_files import column_names, name_of
 
     path = getattr(args, name)
     source = rereadable(path, args)
@@ -344,7 +342,7 @@ def read_data(args: argparse.Namespace, name: str = "data") -> dict[str, Any]:
         present = [name for name in present if name not in (args.weights, censored)]
         if len(missing) < 3 or len(present) != 3:
             raise ValueError(
-                f"name the columns of {path} with {', '.join(missing)}; "
+                f"name the columns of {name_of(path)} with {', '.join(missing)}; "
                 f"there are {', '.join(present)}"
             )
         columns = list(present)

@@ -68,7 +68,7 @@ def _integer(text: str, absent: Any) -> Any:
 
     try:
         return absent.dtype.type(int(text)) if is_integer_text(text) else absent
-    except OverflowError:
+    except (OverflowError, ValueError):  # of more digits than Python reads, too
         return absent
 
 

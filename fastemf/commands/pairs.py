@@ -6,6 +6,7 @@ import argparse
 from typing import Any, NamedTuple
 
 from fastemf.commands.arguments import is_text_file, refuse_header, rereadable
+from fastemf.commands.label_text import from_text
 
 __all__ = ["Pairs", "read_pairs"]
 
@@ -37,6 +38,8 @@ def _pair_columns(
     path: str, present: list[str], args: argparse.Namespace, model: Any
 ) -> tuple[str, str]:
     """Return the names of the two label columns: as told, as in the fit, or the only two."""
+    from fastemf.inputs.table_files import name_of
+
     given = (args.rows, args.cols)
     names = [told or axis.name for told, axis in zip(given, model.axes, strict=True)]
     if not all(name in present for name in names) and not any(given) and len(present) == 2:
@@ -48,7 +51,7 @@ def _pair_columns(
     for option, name in zip(("--rows", "--cols"), names, strict=True):
         if name not in present:
             what = f"there is no column {name!r}" if name else f"name a column with {option}"
-            raise ValueError(f"{path}: {what}; there are {', '.join(present)}")
+            raise ValueError(f"{name_of(path)}: {what}; there are {', '.join(present)}")
     return names[0], names[1]
 
 
@@ -56,7 +59,7 @@ def _is_item(axis: Any, text: str) -> bool:
     """Tell whether a model has a row or a column of this name."""
     from fastemf.inputs.csv_files import is_integer_text
 
-    if axis.labels is None or axis.labels.kind != "str":
-        short = len(text) < 20  # as are the integers of 64 bits
-        return short and is_integer_text(text) and axis.place(int(text)) is not None
-    return axis.place(text) is not None
+    if axis.labels is not None:
+        return bool(axis.labels.positions(from_text(axis.labels, [text], "nan"))[0] >= 0)
+    short = len(text) < 20  # as all positions are, and what Python makes integers of
+    return short and is_integer_text(text) and axis.place(int(text)) is not None

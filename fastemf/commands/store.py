@@ -66,10 +66,13 @@ def _files(args: argparse.Namespace) -> Any:
     given = writing_of(args)
     if not given:
         return args.files[0] if len(args.files) == 1 else args.files
-    from fastemf.inputs.table_files import text_in
+    from fastemf.inputs.table_files import check_regular, text_in
     from fastemf.store.chunks import files_in
 
-    paths = files_in(Path(args.files[0])) if len(args.files) == 1 else map(Path, args.files)
+    one = len(args.files) == 1
+    paths = files_in(Path(args.files[0])) if one else [Path(file) for file in args.files]
+    for path in paths:
+        check_regular(path)
     return [text_in(path, **given) or refuse_writing(str(path)) for path in paths]
 
 

@@ -22,13 +22,13 @@ from fastemf.inputs.tables import arrow, check_names
 
 __all__ = [
     "DELIMITERS",
+    "LONGEST_BLOCK",
     "CsvFile",
     "check_header",
     "conversion",
     "csv_bytes",
     "csv_names",
     "is_integer_text",
-    "likely_reason",
     "parsing",
     "read_csv",
 ]
@@ -58,6 +58,10 @@ SUSPECT = {
     b"<": "it looks like HTML or XML",
 }
 HEAD = 1 << 12  # bytes of a file that are looked at to say what it is
+REPLACED = "\ufffd"  # stands for bytes that are no UTF-8
+SAVE_AS_UTF8 = "; save the file as UTF-8"
+USUAL_BLOCK = 1 << 20  # bytes that are parsed at a time,
+LONGEST_BLOCK = 1 << 24  # at most: no line may be longer
 
 
 class CsvFile(NamedTuple):
@@ -106,17 +110,36 @@ def csv_bytes(table: Any, delimiter: str) -> bytes:
 
 
 def csv_names(source: CsvFile) -> list[str]:
-    """Read the names of the columns."""
-    arrow()
-    from pyarrow import csv as arrow_csv
-
+    """Read the names of the columns; what is no UTF-8 in them is replaced, as by `REPLACED`."""
+    pa = arrow()
     head = _head(source)
     for first, what in FOREIGN.items():
         if head.startswith(first):
             raise ValueError(f"{source.name}: expected a table in UTF-8 text, but it {what}")
-    with _explained(source), source.opened() as file:
-        reader = arrow_csv.open_csv(file, parse_options=parsing(source.delimiter))
-        return list(reader.schema.names)
+    with _explained(source):
+        try:
+            return _names(source, USUAL_BLOCK)
+        except pa.ArrowInvalid:  # perhaps a line that is longer
+            return _names(source, LONGEST_BLOCK)
+
+
+def _names(source: CsvFile, block: int) -> list[str]:
+    from pyarrow import csv as arrow_csv
+
+    with source.opened() as file:
+        reader = arrow_csv.open_csv(
+            file,
+            read_options=arrow_csv.ReadOptions(block_size=block),
+            parse_options=parsing(source.delimiter),
+        )
+        return [_name(field) for field in reader.schema]
+
+
+def _name(field: Any) -> str:
+    try:
+        return str(field.name)
+    except UnicodeDecodeError as error:
+        return error.object.decode(errors="replace")
 
 
 def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
@@ -125,7 +148,8 @@ def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
     try:
         check_names(wanted, present, source.name)
     except ValueError as error:
-        raise ValueError(f"{error}{likely_reason(source)}") from None
+        encoding = SAVE_AS_UTF8 if any(REPLACED in name for name in present) else ""
+        raise ValueError(f"{error}{encoding}{_likely_reason(source)}") from None
 
 
 def read_csv(
@@ -168,15 +192,15 @@ def _explained(source: CsvFile) -> Iterator[None]:
         yield
     except pa.ArrowMemoryError as error:
         raise MemoryError(f"{source.name}: {error}") from None
-    # Unicode from names of columns; what is packed badly is no error of the system's.
+    # Unicode from whatever Arrow makes text of; what is packed badly is no error of the system's.
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
         if getattr(error, "errno", None) is not None:
             raise
         reason = "it is empty" if "Empty CSV" in str(error) else one_line(str(error))
-        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason:
-            reason += "; save the file as UTF-8"
+        if isinstance(error, UnicodeDecodeError) or "UTF8" in reason or REPLACED in reason:
+            reason += SAVE_AS_UTF8
         raise ValueError(
-            f"{source.name}: expected a table: {reason}{likely_reason(source)}"
+            f"{source.name}: expected a table: {reason}{_likely_reason(source)}"
         ) from None
 
 
@@ -190,7 +214,7 @@ def _head(source: CsvFile) -> bytes:
         return b""  # packed badly, as whoever reads on will say
 
 
-def likely_reason(source: CsvFile) -> str:
+def _likely_reason(source: CsvFile) -> str:
     """Say what else a file may be that could not be read; nothing where there is no sign."""
     head = _head(source).removeprefix(codecs.BOM_UTF8)
     for first, what in SUSPECT.items():

@@ -20,11 +20,12 @@ __all__ = [
     "FORMATS",
     "TEXTS",
     "FromFile",
+    "check_regular",
     "check_writable",
     "column_names",
     "is_source",
     "is_table_source",
-    "opened",
+    "name_of",
     "read_file",
     "text_in",
     "write_table",
@@ -53,7 +54,7 @@ def naming(source: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IndexError, MemoryError) as error:
-        name = _name_of(source)
+        name = name_of(source)
         if name in str(error):
             raise
         # Not always the error's own type: that of a decoder takes other arguments.
@@ -199,13 +200,23 @@ def text_in(path: Path, delimiter: str | None = None, decimal: str | None = None
     """Return a file's CSV, written as its ending says but for what is told; None for no CSV."""
     for ending, usual in TEXTS.items():
         if path.name.lower().endswith(ending):
-            return CsvFile(lambda: opened(path), str(path), delimiter or usual, decimal or ".")
+            return CsvFile(lambda: _opened(path), str(path), delimiter or usual, decimal or ".")
     return None
 
 
-def opened(path: Path) -> Any:
+def check_regular(path: Path, instead: str = "") -> None:
+    """Refuse what is no file, or none that can be read twice; `instead` ends the message."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file")
+    if not path.is_file():  # a pipe cannot be read twice, and a device may have no end
+        raise OSError(f"{path}: expected a regular file{instead}")
+
+
+def _opened(path: Path) -> Any:
     """Open the text of a CSV file, unpacked if it is packed by gzip or zstd."""
-    with path.open("rb"):  # says in the system's words why it cannot be read
+    file: Any = path.open("rb")  # says in the system's words why it cannot be read
+    if path.is_file():  # Arrow's own needs no lock of Python's; a pipe is not opened again
+        file.close()
         file = arrow().OSFile(os.fsencode(path))
     packing = PACKED.get(path.suffix.lower())
     return file if packing is None else arrow().CompressedInputStream(file, packing)
@@ -218,10 +229,7 @@ def _existing(source: Any) -> tuple[Path, str]:
             f"{path}: expected a file, got a folder; a store can be fitted, at one level or "
             "several, and nothing else"
         )
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    if not path.is_file():  # a pipe cannot be read twice, and a device may have no end
-        raise OSError(f"{path}: expected a regular file; CSV from a pipe is read as -")
+    check_regular(path, "; CSV from a pipe is read as -")
     return path, _extension(path, FORMATS)
 
 
@@ -242,10 +250,11 @@ def _csv_in(source: Any) -> CsvFile | None:
     text = file.read()
     content = text.encode() if isinstance(text, str) else text
     how = getattr(source, "delimiter", ","), getattr(source, "decimal", ".")
-    return CsvFile(lambda: io.BytesIO(content), _name_of(source), *how)
+    return CsvFile(lambda: io.BytesIO(content), name_of(source), *how)
 
 
-def _name_of(source: Any) -> str:
+def name_of(source: Any) -> str:
+    """Return what messages call a source."""
     if isinstance(source, (str, os.PathLike)):
         return "standard input" if source == "-" else str(Path(source))
     return str(getattr(source, "name", "the file"))

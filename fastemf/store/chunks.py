@@ -23,8 +23,8 @@ from fastemf.inputs.columns import (
     offers_arrow,
     one_line,
 )
-from fastemf.inputs.csv_files import CsvFile, check_header, conversion, likely_reason, parsing
-from fastemf.inputs.table_files import text_in
+from fastemf.inputs.csv_files import LONGEST_BLOCK, CsvFile, check_header, conversion, parsing
+from fastemf.inputs.table_files import check_regular, text_in
 from fastemf.inputs.tables import arrow, as_arrow_table, check_names, numbers
 from fastemf.inputs.value_check import check_weights
 from fastemf.support.validation import check_dtype
@@ -248,8 +248,8 @@ def _from_files(files: Sequence[Path | CsvFile], names: TableColumns, length: in
     texts: list[CsvFile] = []
     paths: list[Path] = []
     for file in files:
-        if isinstance(file, Path) and not file.is_file():
-            raise FileNotFoundError(f"{file}: no such file")
+        if isinstance(file, Path):
+            check_regular(file)
         text = text_in(file) if isinstance(file, Path) else file
         if text is not None:
             texts.append(text)
@@ -266,14 +266,13 @@ def _from_files(files: Sequence[Path | CsvFile], names: TableColumns, length: in
 
 
 @contextmanager
-def _reading(place: str, source: CsvFile | None = None) -> Iterator[None]:
+def _reading(place: str) -> Iterator[None]:
     """Turn what Arrow raises while it reads a file into one line that begins with the place."""
     pa = arrow()
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = "" if source is None else likely_reason(source)
-        raise ValueError(f"{place}: {one_line(str(error), LONGEST)}{reason}") from None
+        raise ValueError(f"{place}: {one_line(str(error), LONGEST)}") from None
 
 
 def _parquet_file(path: Path) -> Any:
@@ -341,11 +340,11 @@ def _read_csv(
 
     side = pa.int64() if names.positions else pa.string()
     types = dict.fromkeys(wanted, pa.float64()) | dict.fromkeys(names[:2], side)
-    options = csv.ReadOptions(block_size=max(1 << 16, min(1 << 24, 16 * length)))
+    options = csv.ReadOptions(block_size=max(1 << 16, min(LONGEST_BLOCK, 16 * length)))
     for text in texts:
         done = 0
         with text.opened() as file:
-            with _reading(f"{text.name}: cannot be read as CSV", text):
+            with _reading(f"{text.name}: cannot be read as CSV"):
                 reader = csv.open_csv(
                     file,
                     read_options=options,
@@ -354,7 +353,7 @@ def _read_csv(
                 )
             with reader:
                 while True:
-                    with _reading(f"{text.name}: cannot be read as CSV after entry {done}", text):
+                    with _reading(f"{text.name}: cannot be read as CSV after entry {done}"):
                         batch = next(reader, None)
                         if batch is None:
                             break

@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from pathlib import Path
@@ -715,6 +716,38 @@ def test_separators_and_decimal_points_of_other_places(model, quiet, refused, mo
     )
 
 
+def test_the_ending_alone_says_what_separates(model, quiet):
+    columns = LOG | {"ms": [str(value).replace(".", ",") for value in LOG["ms"]]}
+    Path("x.tsv.d").mkdir()
+    for path in ("x.tsv.d/log.csv", "x.tsv", "x.tsv.csv"):
+        table_files.write_table(path, columns)
+        quiet("fit", path, "--decimal", ",", *SMALL, "-o", "new.npz", "--force")
+        same_fit("new.npz", fastemf.load(model))
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_named_pipe_is_read_once(packed, quiet, refused):
+    text = "".join(";".join(map(str, line)) + "\n" for line in zip(*LOG.values(), strict=True))
+    raw = f"client;service;ms\n{text}".encode()
+    name = "pipe.csv.gz" if packed else "pipe.csv"
+    os.mkfifo(name)
+    where = ["store", "build", "-o", "none", *ALL_NAMED]
+    for told in ([], ["--sep", ";"]):
+        assert refused(*where, name, *told) == f"{name}: expected a regular file"
+    content = gzip.compress(raw) if packed else raw
+    fit = ["fit", name, "--sep", ";", *SMALL, "--reg", "1", "-o", "piped.npz"]
+    ends = [(Path(name).write_bytes, content), (lambda argv: quiet(*argv), fit)]
+    threads = [threading.Thread(target=end, args=[what], daemon=True) for end, what in ends]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()  # waiting for another writer
+    table_files.write_table("log.csv", LOG)
+    same_fit("piped.npz", by_api(reg=1))
+
+
 def test_a_first_line_of_data_is_not_taken_for_names(model, quiet, refused, monkeypatch):
     lines = Path("log.csv").read_text().replace('"', "").splitlines()[1:]
     bare = "\n".join(lines) + "\n"
@@ -729,8 +762,11 @@ def test_a_first_line_of_data_is_not_taken_for_names(model, quiet, refused, monk
         assert refused(command, "bare.csv", *SMALL, "-o", "new.npz") == expected
     assert refused("evaluate", model, "bare.csv") == expected
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(bare.encode())))
-    assert "-: the first line looks like data" in refused("fit", "-", *SMALL, "-o", "new.npz")
-    for first, option in (("a;b;1,5", ["--decimal", ","]), ("a;b;-3", []), ("a;b; 2.5e-3", [])):
+    told = refused("fit", "-", *SMALL, "-o", "new.npz")
+    assert told.startswith("standard input: the first line looks like data")
+    numbers = [("a;b;1,5", ["--decimal", ","])]
+    numbers += [(f"a;b;{value}", []) for value in ("-3", " 2.5e-3", "nan", "-inf")]
+    for first, option in numbers:
         Path("local.csv").write_text(f"{first}\nc;d;2\n")
         told = refused("fit", "local.csv", "--sep", ";", *option, *SMALL, "-o", "new.npz")
         assert mended.format(repr(first.split(";")[2])) in told
@@ -770,6 +806,24 @@ def test_a_first_line_of_a_pair_is_not_taken_for_names(model, quiet, refused):
     quiet("predict", "matrix.npz", "pairs.csv")
 
 
+@pytest.mark.parametrize(
+    "clients",
+    [
+        pa.array([1, 2**64 - 1, 2], pa.uint64()),
+        pa.array([1, -(2**63), 2]),
+        pa.array([datetime.date(2026, 1, day) for day in (1, 2, 3)]),
+    ],
+)
+def test_a_first_line_of_any_label_is_not_taken_for_names(clients, quiet, refused):
+    fitted_with(clients, quiet, ".parquet")
+    for client in clients.to_pylist():
+        Path("pairs.csv").write_text(f"{client},5\n{client},6\n")
+        assert f"would give the name '{client}'" in refused("predict", "model.npz", "pairs.csv")
+    for client in (3, 2**64, -(2**63) - 1, "9" * 5000):
+        Path("pairs.csv").write_text(f"{client},5\n{clients[0]},6\n")
+        assert len(parsed(quiet("predict", "model.npz", "pairs.csv"))["5"]) == 1
+
+
 @pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
 def test_stores_of_texts_of_other_places(log, quiet, refused):
     head, *lines = Path(log).read_text().replace('"', "").splitlines()
@@ -800,7 +854,9 @@ def test_stores_of_texts_of_other_places(log, quiet, refused):
     assert refused(*where, log, "--decimal", "") == "--decimal must be one character, got ''"
     parquet.write_table(pa.table(LOG), "log.parquet")
     assert "--sep and --decimal are for texts" in refused(*where, "log.parquet", "--sep", ";")
-    assert refused(*where, "none.csv", "--sep", ";") == "none.csv: No such file or directory"
+    for told in ([], ["--sep", ";"]):
+        assert refused(*where, "none.csv", *told) == "none.csv: no such file"
+        assert refused(*where, log, "days", *told) == "days: expected a regular file"
 
 
 def test_a_store_of_zstd(log, quiet):

@@ -290,6 +290,14 @@ def test_bytes_of_other_columns_do_not_matter(tmp_path):
     assert observe(path, **NAMES).by_row.values.tolist() == [1, 2]
     path.write_bytes(b"client,service,ms,note\na,b,1,\xff\xfe\na,c,fast,\0\n")
     assert "got 'fast' at line 3" in refusal(path)
+    path.write_bytes(b"client,service,ms,n\xf6te\na,b,1,x\na,c,2,y\n")
+    assert observe(path, **NAMES).by_row.values.tolist() == [1, 2]
+    path.write_bytes(b"client,service,n\xf6te\na,b,1\n")
+    told = refusal(path)
+    assert "has no column 'ms'; it has 'client', 'service', 'n\ufffdte'; save the file as" in told
+    shown = table_files.column_names(path)[2]  # by which it cannot be read
+    with pytest.raises(ValueError, match="save the file as UTF-8"):
+        table_files.read_file(path, ["client"], [shown])
 
 
 @pytest.mark.parametrize(

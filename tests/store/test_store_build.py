@@ -1,6 +1,7 @@
 """What `store.build` writes, against `observe` of the same data in memory; and when it must not."""
 
 import errno
+import gzip
 import os
 import shutil
 import signal
@@ -413,6 +414,8 @@ def test_csv_that_is_none(tmp_path, target):
     for text, match in (
         ("r,c\n1,2\n", "log.csv has no column 'b'; it has 'r', 'c'$"),
         ("r,c,b\n1,2,three\n", "log.csv: cannot be read as CSV"),
+        ("[id],r,c,b\n1,2,3,foo\n", "log.csv: cannot be read as CSV: .*foo'$"),  # no JSON
+        ("[id],r,c\n1,2,3\n", "log.csv has no column 'b'; .*; it looks like JSON$"),
         ("", "log.csv: expected a table: it is empty"),
         ("r;c;b\n1;2;3.5\n", "no column 'r'.*its header looks separated by ';'.*--sep ';'"),
         ("r;c;b\n1;2;3,5\n", "log.csv: expected a table: .*its header looks separated by ';'"),
@@ -421,6 +424,24 @@ def test_csv_that_is_none(tmp_path, target):
         with pytest.raises(ValueError, match=match):
             store.build(path, target, **NAMES)
     assert_nothing(target.parent)
+
+
+def test_names_of_other_columns_may_be_any_bytes(tmp_path, target):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "log.csv"
+    path.write_bytes(b"r,c,b,n\xf6te\n1,2,3.5,x\n")
+    built = store.build(path, target, shape=(2, 3), **NAMES)
+    assert_same(built.path, observe(([1], [2], [3.5]), shape=(2, 3)))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+def test_long_fields_of_csv(tmp_path, target, ending):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"log{ending}"
+    text = f"r,c,b,note\n1,2,3.5,{'x' * (3 << 20)}\n1,3,4,y\n".encode()
+    path.write_bytes(gzip.compress(text, 1) if ending.endswith(".gz") else text)
+    assert_same(store.build(path, target, shape=(2, 4), **NAMES).path,
+                observe(([1, 1], [2, 3], [3.5, 4.0]), shape=(2, 4)))  # fmt: skip
 
 
 # --- all or nothing ------------------------------------------------------------------------
