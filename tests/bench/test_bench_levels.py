@@ -17,10 +17,15 @@ def test_smoke(tmp_path, capsys):
     assert main(["--smoke", "--out", str(out)]) == 0
     assert "as predicted" in capsys.readouterr().out
     results = json.loads(out.read_text())["results"]
-    assert [found["intercepts"] for found in results] == [False, True]
+    assert [(found["reg"], found["intercepts"]) for found in results] == [
+        ("noise", False), ("noise", True), ("auto", False), ("auto", True)
+    ]  # fmt: skip
     for found in results:
         assert found["crossed"] == 0
         assert 0 <= found["crossed_one_by_one"] <= 1
-        assert len(found["sweeps"]["alone"]) == len(found["objective_over_anew"]) == len(OMEGAS)
+        assert len(found["sweeps"]["alone"]) == len(OMEGAS)
+        compared = len(OMEGAS) if found["reg"] == "noise" else 0
+        assert len(found["objective_over_anew"]) == compared
         taken = found["seconds"]
         assert found["ratio"] == min(taken["together"]) / min(taken["alone"])
+        assert found["over_one"] == pytest.approx(len(OMEGAS) * found["ratio"])
