@@ -37,7 +37,9 @@ class NormalScores:
         share = (np.cumsum(mass) - mass / 2) / mass.sum()
         if knots.size > MOST:
             inner = np.searchsorted(share, np.arange(1, MOST - 1) / (MOST - 1))
-            kept = np.unique(np.concatenate([[0], inner, [knots.size - 1]]))
+            # Many at the largest value leave its share, by half of them, far short of one.
+            last = knots.size - 1
+            kept = np.unique(np.concatenate([[0], np.minimum(inner, last), [last]]))
             knots, share = knots[kept], share[kept]
         return cls(knots, ndtri(share))
 
