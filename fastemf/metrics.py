@@ -190,7 +190,8 @@ def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> f
     0.25
     """
     r = np.asarray(residuals, dtype=np.float64)
-    size = np.abs(r) if weights is None else np.abs(r) * np.asarray(weights, dtype=np.float64)
+    counts = 1.0 if weights is None else np.reshape(_checked(weights), np.shape(weights))
+    size = np.abs(r) * counts
     below, total = float(size[r < 0].sum()), float(size.sum())
     return below / total if total > 0 else float("nan")
 
@@ -250,7 +251,14 @@ def bin_of(values: NDArray[np.float64], edges: tuple[float, ...]) -> NDArray[np.
 
 
 def _flat(weights: ArrayLike | None) -> NDArray[np.float64] | None:
-    return None if weights is None else np.asarray(weights, dtype=np.float64).ravel()
+    return None if weights is None else _checked(weights)
+
+
+def _checked(weights: ArrayLike) -> NDArray[np.float64]:
+    found = np.asarray(weights, dtype=np.float64).ravel()
+    if not (found >= 0).all():
+        raise ValueError(f"weights must not be negative or NaN, got {found[~(found >= 0)][0]:g}")
+    return found
 
 
 def _pair(

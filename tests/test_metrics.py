@@ -82,6 +82,18 @@ def test_the_best_constant_has_no_skill_and_its_own_level(omega):
     assert metrics.effective_omega(values - fitted) == pytest.approx(omega, rel=1e-9)
 
 
+@pytest.mark.parametrize("weight", [-1.0, np.nan])
+def test_weights_must_not_be_negative(weight):
+    weights = [1.0, weight]
+    for metric in (
+        lambda: metrics.effective_omega([1.0, 2.0], weights),
+        lambda: metrics.coverage([1.0, 2.0], [1.0, 2.0], weights),
+        lambda: metrics.pinball_loss([1.0, 2.0], [1.0, 2.0], 0.5, weights),
+    ):
+        with pytest.raises(ValueError, match="weights must not be negative or NaN, got"):
+            metric()
+
+
 def test_effective_omega_by_hand():
     assert metrics.effective_omega([1.0, -2.0, 0.0]) == pytest.approx(2 / 3)
     assert metrics.effective_omega([1.0, -2.0], weights=[4.0, 1.0]) == pytest.approx(2 / 6)

@@ -10,6 +10,7 @@ from fastemf.commands.arguments import (
     add_data,
     add_json,
     add_out,
+    censored_of,
     check_free,
     read_data,
     read_judged,
@@ -56,6 +57,7 @@ def run(args: argparse.Namespace) -> None:
     from fastemf import load
 
     model = load(args.model)
+    _ask_for_limits(args, model)
     found: dict[str, Any]
     if args.everything:
         updated = _refitted(args, model)
@@ -65,6 +67,19 @@ def run(args: argparse.Namespace) -> None:
         updated, found = _extended(args, model)
     updated.save(args.out)
     print_facts(args.out, updated, to_json=args.json, **found)
+
+
+def _ask_for_limits(args: argparse.Namespace, model: Any) -> None:
+    """Warn where limits were declared for the model, and are not for the new data."""
+    from fastemf.support.warn import warn
+
+    first = model.fits[0][0] if hasattr(model, "taus") else getattr(model, "fits", [model])[0]
+    if first.imputation is not None and censored_of(args) is None:
+        warn(
+            f"{args.model} was fitted with censored values, and those of {args.data} are taken as "
+            "they are: say which are limits as for the fit, by --censored-above, --censored-below "
+            "or --censored"
+        )
 
 
 def _refitted(args: argparse.Namespace, model: Any) -> Any:

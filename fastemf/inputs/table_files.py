@@ -226,8 +226,8 @@ def _existing(source: Any) -> tuple[Path, str]:
     path = Path(source)
     if path.is_dir():
         raise IsADirectoryError(
-            f"{path}: expected a file, got a folder; a store can be fitted, at one level or "
-            "several, and nothing else"
+            f"{path}: expected a file, got a folder; a store can be fitted, by fit, levels, "
+            "quantiles and update --all, and nothing else"
         )
     check_regular(path, "; CSV from a pipe is read as -")
     return path, _extension(path, FORMATS)

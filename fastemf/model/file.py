@@ -5,15 +5,18 @@ It holds one fit, as `fit_record.py` has it, or several, and of quantiles more b
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.model.fit_record import WrittenFit, checked, packed
+from fastemf.store.manifest import MANIFEST
 from fastemf.support.array_file import (
     DamagedFileError,
     check_keys,
@@ -73,6 +76,9 @@ def write_several(
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any] | list[dict[str, Any]] | Several:
     """Read the fields of a fit, under the names that its constructor has, or those of several."""
+    if (Path(path) / MANIFEST).is_file():
+        what = "Is a store, and no model; fastemf store info describes it"
+        raise IsADirectoryError(errno.EISDIR, what, os.fspath(path))
     try:
         arrays = read_arrays(path)
         header, _ = _header(arrays)

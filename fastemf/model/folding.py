@@ -80,7 +80,7 @@ def check_new(before: Axis, axis: int, observed: Observations) -> None:
         raise ValueError(
             f"{np.count_nonzero(there)} of the new {what} are in the fit already "
             f"({listed(found.values[there])}): extend adds new ones; to take in more of those "
-            "it has, refit with all data, as fastemf update or complete(..., init=fit) does"
+            "it has, refit with all data, as fastemf update --all or complete(..., init=fit) does"
         )
 
 

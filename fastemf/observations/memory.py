@@ -124,8 +124,8 @@ def observe(
     """
     if isinstance(R, Source) and not isinstance(R, Observations):
         raise TypeError(
-            f"R must be in memory here, got a {type(R).__name__}: only fastemf.complete "
-            "reads it block by block"
+            f"R must be in memory here, got a {type(R).__name__}: only fits, levels "
+            "and quantiles read it block by block"
         )
     names = (rows, cols, values)
     if censored is not None and tables.is_table(R) and not tables.is_frame(R):

@@ -51,13 +51,16 @@ def tenths(judged: Judgement, at: int) -> list[Tenth]:
     order = np.argsort(predicted, kind="stable")
     found = []
     for part in np.array_split(order, min(TENTHS, order.size)):
-        whole = float(size[part].sum())
-        level = float(below[part].sum()) / whole if whole > 0 else math.nan
+        # What is observed of a cell again and again is one piece of evidence.
+        cell = np.unique(judged.cell_numbers[part], return_inverse=True)[1]
+        under, sizes = (np.bincount(cell, terms[part]) for terms in (below, size))
+        whole = float(sizes.sum())
+        level = float(under.sum()) / whole if whole > 0 else math.nan
         if judged.is_quantiles:
-            low, high = wilson(level, whole**2 / float(np.sum(size[part] ** 2)))
+            low, high = wilson(level, whole**2 / float(np.sum(sizes**2)))
         else:
             # Of a ratio of sums, by the residuals of its terms.
-            spread = float(np.sqrt(np.sum((below[part] - level * size[part]) ** 2)))
+            spread = float(np.sqrt(np.sum((under - level * sizes) ** 2)))
             half = NORMAL_95 * spread / whole if whole > 0 else math.nan
             low, high = max(level - half, 0.0), min(level + half, 1.0)
         ends = float(predicted[part[0]]), float(predicted[part[-1]])

@@ -94,6 +94,11 @@ class Judgement:
         return observe((rows, cols, values), weights=weights, shape=self.model.shape)
 
     @cached_property
+    def cell_numbers(self) -> NDArray[np.int64]:
+        """A number of each observation's cell, which those of one cell share."""
+        return np.asarray(self.cells.rows * self.model.shape[1] + self.cells.cols, np.int64)
+
+    @cached_property
     def weights(self) -> Floats:
         """What each observation counts."""
         values, weights = self.cells.values, self.cells.weights

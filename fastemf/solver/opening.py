@@ -112,8 +112,8 @@ def open_in_memory(
         if not isinstance(source, Observations):
             raise TypeError(
                 f"R must be in memory here, where cells are held out, got a "
-                f"{type(source).__name__}: only fastemf.complete and fastemf.complete_levels read "
-                "it block by block"
+                f"{type(source).__name__}: only fits, levels and quantiles read it block by "
+                "block"
             )
         return source
 

@@ -657,6 +657,18 @@ def test_two_ways_to_tell_of_limits_are_refused(two, log, capsys):
     assert f"argument {two[2]}: not allowed with argument {two[0]}" in told
 
 
+def test_an_update_asks_for_the_limits_of_its_model(log, day_two, quiet, capsys):
+    limit = repr(float(np.quantile(LOG["ms"], 0.8)))
+    quiet("fit", log, *SMALL, "--censored-above", limit, "-o", "limits.npz")
+    for data, options in (("two.csv", []), (log, ["--all"])):
+        update = ["update", "limits.npz", data, *options, "-o", "x.npz", "--force"]
+        assert main(update) == 0
+        told = capsys.readouterr().err
+        assert f"those of {data} are taken as they are: say which are limits" in told
+        assert main([*update, "--censored-above", limit]) == 0
+        assert "say which are limits" not in capsys.readouterr().err
+
+
 @pytest.mark.thorough
 def test_quantiles_are_updated_too(quiet):
     R = fastemf.datasets.make_skewed(40, 30, rank=1, density=0.5, random_state=0).R.tocoo()

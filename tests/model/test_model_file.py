@@ -323,6 +323,9 @@ def test_foreign_files_are_refused(kind, tmp_path):
 def test_a_missing_file_and_a_folder_are_no_model_errors(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere"):
         fastemf.load(tmp_path / "nowhere.npz")
+    fastemf.store.build(([0], [0], [1.0]), tmp_path / "log.store")
+    with pytest.raises(IsADirectoryError, match="store info"):
+        fastemf.load(tmp_path / "log.store")
     with pytest.raises(OSError, match=r"directory|denied"):
         fastemf.load(tmp_path)
 

@@ -175,6 +175,18 @@ def test_intervals_of_tenths_hold_the_level_as_often_as_they_say():
     assert 0.9 <= np.mean(hits) <= 0.99
 
 
+@pytest.mark.filterwarnings("ignore:.*are zero")
+@pytest.mark.parametrize("kind", ["one level", "quantiles"])
+def test_observations_of_a_cell_again_and_again_do_not_narrow_intervals(kind):
+    once = TEST.drop_duplicates(["client", "service"]).iloc[:100]
+    thrice = pd.concat([once] * 3)
+    for one, more in zip(
+        *(tenths(judged(made(kind), log), 0) for log in (once, thrice)), strict=True
+    ):
+        assert more.observations == 3 * one.observations
+        np.testing.assert_allclose(more[3:], one[3:], rtol=1e-9)
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_worst_predicted_are_those_of_the_summary(axis):
     model = made("one level")
