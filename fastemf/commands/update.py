@@ -15,7 +15,7 @@ from fastemf.commands.arguments import (
     read_data,
     read_judged,
 )
-from fastemf.commands.info import print_facts
+from fastemf.commands.info import describe, print_facts
 from fastemf.commands.label_text import like
 from fastemf.support.terminal import stderr_is_terminal
 
@@ -73,8 +73,7 @@ def _ask_for_limits(args: argparse.Namespace, model: Any) -> None:
     """Warn where limits were declared for the model, and are not for the new data."""
     from fastemf.support.warn import warn
 
-    first = model.fits[0][0] if hasattr(model, "taus") else getattr(model, "fits", [model])[0]
-    if first.imputation is not None and censored_of(args) is None:
+    if describe(model)["censored"] and censored_of(args) is None:
         warn(
             f"{args.model} was fitted with censored values, and those of {args.data} are taken as "
             "they are: say which are limits as for the fit, by --censored-above, --censored-below "

@@ -96,7 +96,7 @@ class Judgement:
     @cached_property
     def cell_numbers(self) -> NDArray[np.int64]:
         """A number of each observation's cell, which those of one cell share."""
-        return np.asarray(self.cells.rows * self.model.shape[1] + self.cells.cols, np.int64)
+        return np.asarray(self.cells.rows.astype(np.int64) * self.model.shape[1] + self.cells.cols)
 
     @cached_property
     def weights(self) -> Floats:

@@ -11,6 +11,7 @@ import warnings
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,10 @@ import fastemf
 from fastemf import Baseline, Tuning, TuningStep
 from fastemf.cli import main
 from fastemf.inputs import table_files
+from fastemf.model.reading import CellValues
 from fastemf.reporting.calibration import tenths
 from fastemf.reporting.drawing import Scale, round_ticks
-from fastemf.reporting.judgement import judged_by
+from fastemf.reporting.judgement import Judgement, judged_by
 from fastemf.reporting.markup import figure_text, safe
 from fastemf.reporting.misses import missed_of
 from fastemf.reporting.ranks import factor_sizes
@@ -173,6 +175,13 @@ def test_intervals_of_tenths_hold_the_level_as_often_as_they_say():
         for one in tenths(judged(fit, np.random.default_rng(seed).normal(size=(40, 50))), 0)
     ]
     assert 0.9 <= np.mean(hits) <= 0.99
+
+
+def test_cells_of_large_matrices_have_numbers_of_their_own():
+    places = np.array([99_999, 0], np.int32)
+    cells = CellValues(places, places, np.ones(2), None)
+    about = Judgement(SimpleNamespace(shape=(10**5, 10**5)), cells, 0)
+    assert about.cell_numbers.tolist() == [10**10 - 1, 0]
 
 
 @pytest.mark.filterwarnings("ignore:.*are zero")
