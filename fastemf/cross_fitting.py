@@ -125,7 +125,7 @@ class CrossFit:
         if settings.reg == "auto":
             found = self._holding.tuned(
                 engine, settings,
-                lambda: tune(engine, settings, SEED, self._marks, checkpoint=first),
+                lambda _: tune(engine, settings, SEED, self._marks, checkpoint=first),
             )  # fmt: skip
         tuned = found if isinstance(found, Tuned) and found.family != "noise" else None
         for fold in range(FOLDS):

@@ -20,7 +20,7 @@ from fastemf.solver.holding import Holding
 from fastemf.solver.noise import kept_noise, noise_family, weighting_of
 from fastemf.solver.opening import Data
 from fastemf.solver.path import sees_all, tune
-from fastemf.solver.records import Ridge
+from fastemf.solver.records import Ridge, total
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule, asymmetry, noise_ridge
 from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
@@ -81,7 +81,7 @@ class FitPlan:
         shift, levels, noise = 0.0, None, None
         if engine.has_intercepts:
             shift = shift_of(engine, factors, leverages, tuned.shift)
-            sums = engine.tally(0, *factors, leverages, shift).sum(axis=0)
+            sums = total(engine.tally(0, *factors, leverages, shift))
             # What trials left of noiseless data says how far they came, and nothing of this fit.
             if sums[LOSS] / sums[MASS] > COMPARABLE * tuned.tuning.steps[tuned.tuning.chosen].loss:
                 shift += tuned.correction
@@ -142,7 +142,7 @@ def planned(
     found = holding.tuned(
         tried,
         settings,
-        lambda: tune(tried, settings, data.seed, data.marks, judge, earlier, checkpoint),
+        lambda near: tune(tried, settings, data.seed, data.marks, judge, earlier, checkpoint, near),
     )
     if isinstance(found, Tuning):
         return FitPlan(engine, following, start, tuning=found)

@@ -14,7 +14,7 @@ from fastemf import completion
 from fastemf.model.factorization import Factorization
 from fastemf.model.levels import Levels
 from fastemf.solver.checkpoint import check_begin
-from fastemf.solver.holding import Holding
+from fastemf.solver.holding import Following, Holding
 from fastemf.solver.opening import Data, hold_apart, open_source
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Settings
@@ -63,7 +63,8 @@ def complete_levels(
     fitted as by `complete`: it converges soonest. The others follow in their order, each from its
     neighbour's fit, to the same tolerance. That takes fewer sweeps than starting each anew; the
     objective ends about as low, but the fits are not bitwise identical. Tuned levels set the same
-    cells aside, and each tries only ridges near its neighbour's, relative to the noise. A cell's
+    cells aside; each begins where its neighbour's fits without those cells ended, and tries only
+    ridges near its neighbour's, relative to the noise. A cell's
     predictions are then sorted across the levels, which is never worse than leaving them as they
     are: see `Levels`.
 
@@ -147,8 +148,9 @@ def complete_levels(
         rng = settings.generator()
         data = hold_apart(source, validation, rng, names, censored)
         fit: Factorization | None = None
+        holding = Following()
         for omega in wanted if data.fitted.tail_is_right() else reversed(wanted):
-            fit = fits[omega] = fit_near(fit, data, each[omega], rng)
+            fit = fits[omega] = fit_near(fit, data, each[omega], rng, holding)
             # Whether this level was fitted now or came from its file must not show in the next,
             # which draws nothing but a start for rows without observations.
             rng = np.random.default_rng(0)

@@ -190,6 +190,25 @@ def test_all_levels_set_the_same_cells_aside(monkeypatch, random_state):
 
 
 @pytest.mark.compiled
+@pytest.mark.parametrize("tail", [1, -1])
+def test_a_tuned_level_goes_on_from_its_neighbours_trials_and_predicts_as_well(tail):
+    whole = make_skewed(120, 100, rank=3, density=1.0, noise=0.1, random_state=1).R.toarray()
+    known = np.random.default_rng(1).random(whole.shape) < 0.3
+    R, cells = np.where(known, tail * whole, np.nan), np.nonzero(~known)
+    levels = complete_levels(R, OMEGAS, 4, intercepts=True)
+    first, *others = levels.fits[::tail]
+    for fit in others:
+        alone = complete(R, fit.omega, 4, intercepts=True)
+        loss, other = (
+            expectile_loss(tail * whole[cells] - one.predict(*cells), fit.omega)
+            for one in (fit, alone)
+        )
+        assert loss < 1.03 * other
+        assert first.tuning.best.rank > 0
+        assert len(fit.tuning.steps) < len(alone.tuning.steps)
+
+
+@pytest.mark.compiled
 def test_a_neighbours_path_narrows_the_next():
     low, *others = tuned(True).fits
     assert low.tuning.noise > 0

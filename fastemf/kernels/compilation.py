@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ if CACHEABLE:
 
 __all__ = ["INTERPRETED", "Unit", "helper", "loop", "unit"]
 
+_compiling = threading.RLock()
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 
 # What lets LLVM vectorise a dot product, without "nnan" and "ninf": those make
@@ -96,9 +98,10 @@ class Unit:
 
     def _for(self, frames: tuple[types.Type, ...]) -> Any:
         if frames not in self._compiled:
-            numbers = [types.int64] * (self._n_parameters - len(frames))
-            # Another thread may have been first: what it got is in use already.
-            self._compiled.setdefault(frames, self._compile((*numbers, *frames)))
+            with _compiling:  # another thread may be at it: what it gets is used by both
+                if frames not in self._compiled:
+                    numbers = [types.int64] * (self._n_parameters - len(frames))
+                    self._compiled[frames] = self._compile((*numbers, *frames))
         return self._compiled[frames]
 
     def _compile(self, arguments: tuple[types.Type, ...]) -> Any:

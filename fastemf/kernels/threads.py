@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 import numpy as np
@@ -26,16 +28,20 @@ from fastemf.kernels.compilation import INTERPRETED, Unit, loop
 from fastemf.kernels.frames import Frame, invoke, pack
 from fastemf.support.validation import check_integer
 
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 _lock = threading.Lock()
 _launched = False  # a parallel kernel ran in this process: its thread pool exists
 _serial = False  # forked from such a process: the pool is gone
-_blas_lock = threading.RLock()  # reentrant: operators limit BLAS within a half step that does too
+_blas_lock = threading.Lock()
+_blas_is_limited = ContextVar("_blas_is_limited", default=False)
 
 
 def _after_fork() -> None:
     global _lock, _blas_lock, _serial
     # The old locks may be held by threads that no longer exist.
-    _lock, _blas_lock = threading.Lock(), threading.RLock()
+    _lock, _blas_lock = threading.Lock(), threading.Lock()
     # Other code in the process may have launched kernels too; Numba's flag is not public.
     _serial = _launched or bool(getattr(parallel, "_is_initialized", False))
 
@@ -112,15 +118,46 @@ def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
     return np.unique(np.concatenate([[0], cuts, [work.size]])).astype(np.int64)
 
 
+def side_by_side(
+    task: Callable[[Item], Result], items: Iterable[Item], n_threads: int
+) -> list[Result]:
+    """Call a task with each item, several at once, and return the results in the items' order.
+
+    These are threads of Python, each with a BLAS of one, whose kernels must not be launched in
+    parallel again: for work in pieces that are too short to be shared well.
+    """
+    items = list(items)
+    if INTERPRETED or n_threads == 1 or len(items) < 2:
+        return [task(item) for item in items]
+    with single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(items))) as pool:
+        try:
+            # What a thread is told of its surroundings, as NumPy's errstate, is not inherited.
+            return [
+                future.result()
+                for future in [pool.submit(copy_context().run, task, item) for item in items]
+            ]
+        except BaseException:  # Ctrl-C, too
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Let BLAS use one thread, so that results do not depend on how many the machine has.
 
     The limit holds for the whole process and overlapping ones restore each other's
-    values, so only one thread at a time may be inside.
+    values, so only one thread at a time may be inside, with those that work for it.
     """
-    with _blas_lock, _blas().limit(limits=1, user_api="blas"):
+    if _blas_is_limited.get():
+        _blas().limit(limits=1, user_api="blas")  # some libraries have a limit for each thread
         yield
+        return
+    with _blas_lock, _blas().limit(limits=1, user_api="blas"):
+        token = _blas_is_limited.set(True)
+        try:
+            yield
+        finally:
+            _blas_is_limited.reset(token)
 
 
 @cache

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels.best import Screened, list_best
-from fastemf.kernels.threads import count_threads, launch, single_threaded_blas
+from fastemf.kernels.threads import (
+    count_threads,
+    launch,
+    side_by_side,
+    single_threaded_blas,
+)
 from fastemf.model.prediction import Axes, Predicts
 from fastemf.model.screen import Screen
 from fastemf.observations.source import Side
@@ -88,23 +91,10 @@ def rank_rows(
         for first in firsts:
             rank_block(first)
     else:
-        _in_threads(rank_block, firsts)
+        # Threads of BLAS, which wait for more work without sleeping, would be in the way.
+        with single_threaded_blas():
+            side_by_side(rank_block, firsts, count_threads(-1))
     return Ranking(axes[1].called(cols), values)
-
-
-def _in_threads(task: Callable[[int], None], blocks: range) -> None:
-    """Run a task on all blocks, several at once.
-
-    These are threads of Python, each with a BLAS of one: those of BLAS, which wait for more work
-    without sleeping, would keep those of kernels from theirs.
-    """
-    with single_threaded_blas(), ThreadPoolExecutor(count_threads(-1)) as pool:
-        try:
-            for _ in pool.map(task, blocks):
-                pass
-        except BaseException:  # Ctrl-C, too
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def _candidates(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.kernels.medians import Groups, fill_medians
-from fastemf.kernels.threads import balanced, launch
+from fastemf.kernels.threads import launch
 from fastemf.observations.source import Grouped, Side
 
 __all__ = ["median", "medians_of"]
@@ -40,7 +40,7 @@ def median(values: NDArray[Any], weights: NDArray[Any] | None = None) -> float:
 
 def _medians_block(block: Side, n_threads: int) -> NDArray[np.float64]:
     out = np.empty(block.indptr.size - 1)
-    runs = balanced(np.diff(block.indptr) + 1.0, RUNS_PER_THREAD * n_threads)
+    runs = block.runs(RUNS_PER_THREAD * n_threads)
     frame = Groups(block.indptr, block.values, block.weights, out)
     launch(fill_medians, n_threads, runs, frame)
     return out

@@ -11,6 +11,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import parts
 from fastemf.inputs.labels import Labels
+from fastemf.kernels.threads import balanced
 from fastemf.kernels.width import padded
 from fastemf.loss import expectile_from_sums, expectile_terms
 
@@ -143,6 +145,20 @@ class Side(Readable):
         """Yield all values and weights in order, a cacheful at a time."""
         for part in parts(self.size):
             yield self.values[part], self.weights[part]
+
+    @cached_property
+    def _runs(self) -> dict[tuple[float, int], NDArray[np.int64]]:
+        return {}
+
+    def runs(self, n_runs: int, per_group: float = 1.0) -> NDArray[np.int64]:
+        """Cut the groups into at most so many runs of about equal work, and return the boundaries.
+
+        A group's work is that of `per_group` entries beside its own. Sweeps ask again and again.
+        """
+        asked = per_group, n_runs
+        if asked not in self._runs:
+            self._runs[asked] = balanced(np.diff(self.indptr) + per_group, n_runs)
+        return self._runs[asked]
 
     @property
     def keys(self) -> NDArray[Any]:

@@ -7,6 +7,7 @@ anywhere and in any order, and solved again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -125,11 +126,11 @@ def solve_block(
         start,
     )  # fmt: skip
     rows = kernels.Rows(side.indptr, side.indices, side.values, side.weights)
-    work = np.diff(side.indptr) * float(q * q) + q**3 / 3 + 10 * q
-    if work.sum() < WORK_OF_LAUNCH:
+    per_row = (q**3 / 3 + 10 * q) / (q * q)  # in units of an observation's q² multiply-adds
+    work = (side.size + n_rows * per_row) * q * q
+    if work < WORK_OF_LAUNCH:
         n_threads = 1
-    for group in _launches(work, n_threads):
-        blocks = group[0] + balanced(work[group[0] : group[1]], BLOCKS_PER_THREAD * n_threads)
+    for blocks in _launches(side, per_row, work, n_threads):
         if q == 1 and problem.n_factors == 0 and problem.leverages != "each":
             # One unknown: its solve has no line search to make a single step safe, nor is it dear.
             exact = given._replace(max_newton=kernels.MAX_NEWTON if problem.solve else 0)
@@ -140,7 +141,14 @@ def solve_block(
     return solved
 
 
-def _launches(work: NDArray[np.float64], n_threads: int) -> list[tuple[int, int]]:
-    n_launches = int(np.ceil(work.sum() / (WORK_PER_LAUNCH * n_threads)))
-    cuts = balanced(work, n_launches).tolist()
-    return list(pairwise(cuts))
+def _launches(
+    side: Side, per_row: float, work: float, n_threads: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the blocks of each launch: all of them at once, unless that would take long."""
+    n_launches = int(np.ceil(work / (WORK_PER_LAUNCH * n_threads)))
+    if n_launches <= 1:
+        yield side.runs(BLOCKS_PER_THREAD * n_threads, per_row)
+        return
+    for first, last in pairwise(side.runs(n_launches, per_row).tolist()):
+        each = np.diff(side.indptr[first : last + 1]) + per_row
+        yield first + balanced(each, BLOCKS_PER_THREAD * n_threads)

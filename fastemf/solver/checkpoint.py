@@ -50,7 +50,7 @@ from fastemf.support.whole_file import check_target, replacing
 
 __all__ = ["Checkpoint", "CheckpointError", "check_begin", "checkpoint_of"]
 
-VERSION = 3
+VERSION = 4
 WHAT = "a checkpoint"  # in messages
 STAGES = ("search", "tuned", "fit")
 ALWAYS = ("checkpoint", "fingerprint", "stage")  # in a header

@@ -141,6 +141,12 @@ class CompletionEngine:
         """Return the same engine, whose solves are exact."""
         return self.stepping(kernels.MAX_NEWTON)
 
+    def on_threads(self, n_threads: int) -> CompletionEngine:
+        """Return the same engine, on so many threads; several may be used at once on one each."""
+        other = copy.copy(self)
+        other.n_threads = n_threads
+        return other
+
     def recounted(self) -> CompletionEngine:
         """Return the same engine for entries of which some have other weights than they had."""
         other = copy.copy(self)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import problem as kernels
 from fastemf.observations.source import Grouped
 from fastemf.solver.blocks import RowProblem, Solved, solve_block
-from fastemf.solver.records import HalfSweep, norm
+from fastemf.solver.records import HalfSweep, norm, total
 
 __all__ = ["Own", "Regressors", "half_sweep", "outcome_of", "solve_side"]
 
@@ -76,15 +76,15 @@ def outcome_of(solved: Solved, name: str) -> HalfSweep:
     """Sum up the outcome of all rows of a side; raise where the equations of one are not finite."""
     check_finite(solved, name)
     # Sums over rows happen here, in one order, whatever the blocks were.
-    total = solved.stats.sum(axis=0)
+    sums = total(solved.stats)
     return HalfSweep(
         factor=solved.factor,
-        above=float(total[kernels.ABOVE]),
-        below=float(total[kernels.BELOW]),
+        above=float(sums[kernels.ABOVE]),
+        below=float(sums[kernels.BELOW]),
         gradient=norm(solved.stats[:, kernels.GRADIENT]),
-        inner_iterations=int(total[kernels.ITERATIONS]),
-        sign_flips=int(total[kernels.FLIPS]),
-        line_searches=int(total[kernels.SEARCHES]),
+        inner_iterations=int(sums[kernels.ITERATIONS]),
+        sign_flips=int(sums[kernels.FLIPS]),
+        line_searches=int(sums[kernels.SEARCHES]),
     )
 
 

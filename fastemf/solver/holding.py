@@ -8,6 +8,7 @@ import numpy as np
 
 from fastemf.solver.blocks import EVERYTHING
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.growth import noise_norm
 from fastemf.solver.noise import weighting_of
 from fastemf.solver.records import Ridge
 from fastemf.solver.ridge import asymmetry
@@ -15,10 +16,10 @@ from fastemf.solver.sampling import CellSample
 from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.trial import swept
-from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL, noise_norm
+from fastemf.solver.tuner import INTERCEPT_SWEEPS, INTERCEPT_TOL
 from fastemf.solver.tuning import Tuning
 
-__all__ = ["Holding", "carried"]
+__all__ = ["Following", "Holding", "carried"]
 
 
 class Holding:
@@ -37,16 +38,33 @@ class Holding:
         self,
         engine: CompletionEngine,
         settings: Settings,
-        tune: Callable[[], Tuned | Tuning],
+        tune: Callable[[Tuned | None], Tuned | Tuning],
     ) -> Tuned | Tuning:
-        """Tune the first level; find the ridges of any other by those of the first."""
+        """Tune the first level; find the ridges of any other by those of the first.
+
+        What is called to `tune` takes what a near level was tuned to.
+        """
         if self.found is None or self._first is None:
-            self.found, self._first = tune(), engine
+            self.found, self._first = tune(None), engine
             return self.found
         if isinstance(self.found, Tuning):
             return self.found
         found = carried(self.found, self._first, engine, settings)
         return found._replace(tables=(), correction=found.plain_correction)
+
+
+class Following(Holding):
+    """Tunings of one level after the other, each of which begins where the last one ended."""
+
+    def tuned(
+        self,
+        engine: CompletionEngine,
+        settings: Settings,
+        tune: Callable[[Tuned | None], Tuned | Tuning],
+    ) -> Tuned | Tuning:
+        """Tune a level, given what the one before was tuned to."""
+        self.found = tune(self.found if isinstance(self.found, Tuned) else None)
+        return self.found
 
 
 def carried(

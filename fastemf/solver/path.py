@@ -17,15 +17,17 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastemf.kernels import tally as tallies
 from fastemf.solver.blocks import EVERYTHING, Part
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.following import follow
 from fastemf.solver.holding import carried
-from fastemf.solver.records import Ridge
+from fastemf.solver.records import Ridge, total
 from fastemf.solver.ridge import asymmetry
-from fastemf.solver.sampling import CellSample, Marks
+from fastemf.solver.sampling import MOST_FOLDS, CellSample, Marks
 from fastemf.solver.search import Tuned
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors
@@ -42,7 +44,6 @@ FEWEST_CELLS = 400  # below, too little is set aside to tell ridges apart
 SAMPLED = 20_000_000  # observations of a sample of the cells, on which more than these are tuned
 FEW = 1_000_000  # the same, of which the leave-one-out loss tells the ridge of the intercepts
 JUDGED = 1_000_000  # observations that one fold is enough for
-MOST_FOLDS = 10
 LOW_NOISE = 0.5  # of the intercepts' loss: below it the noise-following ridge is tried too
 
 
@@ -54,12 +55,14 @@ def tune(
     judge: CompletionEngine | None = None,
     earlier: Tuning | None = None,
     checkpoint: Checkpoint | None = None,
+    near: Tuned | None = None,
 ) -> Tuned | Tuning:
     """Choose family, ridge and noise scales of a fit; or say why nothing can be tuned.
 
     The `marks` decide which cells are set aside, and all else that is random comes from the
     `seed`; `judge` has the cells to judge by, if the user gave them. An `earlier` tuning of such
-    data, or of another level, narrows the paths. A `checkpoint` has what was done before.
+    data, or of another level, narrows the paths; where the trials of another level are at hand,
+    `near`, there are none. A `checkpoint` has what was done before.
     """
     if checkpoint is not None:
         done = checkpoint.tuned(engine, settings.k, marks)
@@ -76,12 +79,15 @@ def tune(
     if not all(trial.fitted.mass > 0 and trial.judge.mass > 0 for trial in trials):
         return Tuning(note="too few cells to set any aside")
     few = partial(_sampled, everything, marks, FEW)
+    leads = None if near is None else near.leads
+    if leads is not None and len(leads.each) != len(trials):
+        leads = None
     if checkpoint is None:
-        found = _search(Tuner(engine, trials, settings, seed, few), marks, earlier)
+        found = _search(Tuner(engine, trials, settings, seed, few, leads=leads), marks, earlier)
     else:
         known = checkpoint.search(trials, settings.k)
         before = 0 if known is None else len(known.tried)
-        tuner = Tuner(engine, trials, settings, seed, few, known, checkpoint.keep_search)
+        tuner = Tuner(engine, trials, settings, seed, few, known, checkpoint.keep_search, leads)
         with checkpoint.blamed_until(lambda: len(tuner.tried) > before):
             found = _search(tuner, marks, earlier)
     if engine is not everything:
@@ -104,9 +110,19 @@ def _sampled(engine: CompletionEngine, marks: Marks, size: int) -> CompletionEng
 
 def _search(tuner: Tuner, marks: Marks, earlier: Tuning | None) -> Tuned:
     """Try the candidates in their order, and choose."""
-    engine, settings, trials = tuner.engine, tuner.settings, tuner.trials
     tuner.try_simple()
-    families, around = _families(engine, settings.k), None
+    families = _families(tuner.engine, tuner.settings.k)
+    if tuner.leads is not None:
+        follow(tuner, tuner.leads, families)
+    else:
+        _try_paths(tuner, families, earlier)
+    judged = sum(trial.judge.count for trial in tuner.trials)
+    return tuner.tuned(_baselines(tuner.trials, tuner), judged, marks)
+
+
+def _try_paths(tuner: Tuner, families: list[str], earlier: Tuning | None) -> None:
+    """Try the path of each family, and the ridge that follows the noise where there is little."""
+    around = None
     if earlier is not None and earlier.best is not None and earlier.noise > 0:
         around = min(earlier.best.reg / earlier.noise, FIRST)
         best, known = earlier.best.family, {step.family for step in earlier.steps}
@@ -117,11 +133,8 @@ def _search(tuner: Tuner, marks: Marks, earlier: Tuning | None) -> Tuned:
             tuner.try_family(family, tuner.best_of(families[0]), narrow=1)
         else:
             tuner.try_family(family, around)
-    losses = {candidate.family: candidate.step.loss for candidate in reversed(tuner.tried)}
-    if min(c.step.loss for c in tuner.tried) < LOW_NOISE * losses["even"]:
+    if min(c.step.loss for c in tuner.tried) < LOW_NOISE * tuner.simple.step.loss:
         tuner.try_noise()
-    judged = sum(trial.judge.count for trial in trials)
-    return tuner.tuned(_baselines(trials, tuner), judged, marks)
 
 
 def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
@@ -131,6 +144,8 @@ def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     folds = int(np.clip(JUDGED // size, 1, MOST_FOLDS))
     span = round(share * engine.cells.span)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
+    if 2 * folds > engine.n_threads:  # which is then enough to do for all threads
+        engine = engine.on_threads(1)
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
 
 
@@ -158,8 +173,8 @@ def _families(engine: CompletionEngine, k: int) -> list[str]:
 def _baselines(trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
     """Judge a constant, column levels, and row and column levels."""
     ridge = Ridge(0.0, tuner.intercept_ridge or asymmetry(tuner.engine.omega))
-    totals = {name: np.zeros(tallies.N_SUMS) for name in ("constant", "column", "row + column")}
-    for trial in trials:
+
+    def judged(trial: Trial) -> dict[str, NDArray[np.float64]]:
         fitted, judge = trial.fitted.with_intercepts(), trial.judge.with_intercepts()
         nothing = fitted.no_factors()
         models: dict[str, tuple[Factors, Pair | None]] = {"constant": (nothing, None)}
@@ -171,12 +186,15 @@ def _baselines(trials: list[Trial], tuner: Tuner) -> tuple[Baseline, ...]:
                 fitted, (nothing[0], cols), ridge, tuner.settings, INTERCEPT_SWEEPS, INTERCEPT_TOL
             )
             models["row + column"] = (both, fitted.leverages(*both, ridge))
+        sums = {}
         for name, (factors, leverages) in models.items():
             shift = shift_of(fitted, factors, leverages, rounds=4)
-            totals[name] += judge.tally(0, *factors, shift=shift).sum(axis=0)
-    losses = {
-        name: sums[tallies.LOSS] / sums[tallies.MASS] for name, sums in totals.items() if sums.any()
-    }
+            sums[name] = total(judge.tally(0, *factors, shift=shift))
+        return sums
+
+    found = tuner.each(judged, trials)
+    totals = {name: np.sum([sums[name] for sums in found], axis=0) for name in found[0]}
+    losses = {name: sums[tallies.LOSS] / sums[tallies.MASS] for name, sums in totals.items()}
     if tuner.intercepts:
-        losses["row + column"] = next(c for c in tuner.tried if c.family == "even").step.loss
+        losses["row + column"] = tuner.simple.step.loss
     return tuple(Baseline(name, float(loss)) for name, loss in losses.items())

@@ -101,6 +101,11 @@ MAY_OVERFLOW = ("gradient_norm",)
 LARGEST = 2.0**53  # counts up to here are exact
 
 
+def total(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum over rows, each column by itself: NumPy goes through a few long rows much faster."""
+    return np.asarray(np.ascontiguousarray(parts.T).sum(axis=1))
+
+
 def norm(values: NDArray[np.float64]) -> float:
     """Compute the root of the sum of squares, which themselves may leave the range of float64."""
     exponent = np.frexp(np.abs(values).max())[1]

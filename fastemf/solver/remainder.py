@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import tally as tallies
 from fastemf.kernels.problem import Rows, Sample
 from fastemf.kernels.products import SparseProduct, multiply
-from fastemf.kernels.threads import balanced, launch
+from fastemf.kernels.threads import launch
 from fastemf.kernels.width import padded
 from fastemf.observations.source import Grouped, Side
 from fastemf.solver.blocks import BLOCKS_PER_THREAD, WORK_OF_LAUNCH, Part
@@ -140,7 +140,7 @@ def enough(block: Side, other: NDArray[Any], n_threads: int) -> int:
 
 def runs_of(block: Side, n_threads: int) -> NDArray[np.int64]:
     """Cut the rows of a block into runs of about equal work."""
-    return balanced(np.diff(block.indptr) + 1.0, BLOCKS_PER_THREAD * n_threads)
+    return block.runs(BLOCKS_PER_THREAD * n_threads)
 
 
 class Slopes:

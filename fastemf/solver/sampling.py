@@ -17,9 +17,10 @@ from fastemf.kernels.hashing import hash_of_cell
 from fastemf.observations.source import Source
 from fastemf.solver.blocks import ALL, Part
 
-__all__ = ["FOLDS", "CellSample", "Marks", "fold_part", "hashes", "marks_of"]
+__all__ = ["FOLDS", "MOST_FOLDS", "CellSample", "Marks", "fold_part", "hashes", "marks_of"]
 
 FOLDS = 5
+MOST_FOLDS = 10  # of a tuning, which has the more the fewer cells there are
 
 Marks = tuple[NDArray[np.int64], NDArray[np.int64]]
 

@@ -16,7 +16,7 @@ from fastemf.solver.trial import Fitted
 from fastemf.solver.tuning import Tuning, TuningStep
 from fastemf.solver.weighting import Pair
 
-__all__ = ["Candidate", "Search", "Tuned"]
+__all__ = ["Candidate", "Lead", "Leads", "Search", "Tuned"]
 
 
 @dataclass(eq=False)
@@ -42,6 +42,22 @@ class Search:
     tried: list[Candidate] = field(default_factory=list)
 
 
+class Lead(NamedTuple):
+    """Where the fit of one trial ended: from there that of a near level can begin."""
+
+    factors: Factors
+    variances: Pair
+    levels: Factors  # those of the fit without factors
+
+
+class Leads(NamedTuple):
+    """What the tuning of a near level begins with."""
+
+    family: str
+    ratio: float  # of the ridge to the one at which noise makes a factor, in the first trial
+    each: tuple[Lead, ...]  # of every trial
+
+
 class Tuned(NamedTuple):
     """What to fit to all cells, and where to start."""
 
@@ -56,3 +72,4 @@ class Tuned(NamedTuple):
     intercept_ridge: float  # λ₀, also where the fit has no use for intercepts
     marks: Marks  # which say what cells were set aside
     tuning: Tuning
+    leads: Leads | None = None  # for the next of several levels

@@ -24,8 +24,8 @@ from fastemf.solver.kept_fields import (
 )
 from fastemf.solver.noise import WIDEST, noise_family, weighting_of
 from fastemf.solver.records import Ridge
-from fastemf.solver.sampling import Marks
-from fastemf.solver.search import Candidate, Search, Tuned
+from fastemf.solver.sampling import MOST_FOLDS, Marks
+from fastemf.solver.search import Candidate, Lead, Leads, Search, Tuned
 from fastemf.solver.start import Factors
 from fastemf.solver.table_record import array_names, tables_from, tables_named, tables_to
 from fastemf.solver.tables import Table, Tables
@@ -152,8 +152,15 @@ def packed_tuned(tuned: Tuned) -> Kept:
         ],
         "tuning": record_of(tuned.tuning),
         "tables": None,
+        "leads": None,
     }  # fmt: skip
     arrays = dict(zip(TUNED, (*tuned.factors, *tuned.variances), strict=True))
+    if tuned.leads is not None:
+        family, ratio, each = tuned.leads
+        header["leads"] = {"family": family, "ratio": ratio, "trials": len(each)}
+        for trial, lead in enumerate(each):
+            parts = (*lead.factors, *lead.variances, *lead.levels)
+            arrays |= dict(zip(_lead_names(trial), parts, strict=True))
     if tuned.tables:
         header["tables"], of_tables = tables_to(Tables(tuned.tables, tuned.intercept_ridge))
         arrays |= of_tables
@@ -161,13 +168,18 @@ def packed_tuned(tuned: Tuned) -> Kept:
 
 
 TUNED = ("tuned_X", "tuned_Y", "tuned_rows", "tuned_cols")
+LEAD = ("X", "Y", "rows", "cols", "row_levels", "col_levels")
+
+
+def _lead_names(trial: int) -> list[str]:
+    return [f"lead_{part}_{trial}" for part in LEAD]
 
 
 def unpacked_tuned(
     header: dict[str, Any], arrays: Arrays, engine: CompletionEngine, k: int, marks: Marks
 ) -> Tuned:
     """Rebuild what a tuning of rank k chose."""
-    require_names("field of the tuning", header, {"family", "numbers", "tuning", "tables"})
+    require_names("field of the tuning", header, {"family", "numbers", "tuning", "tables", "leads"})
     factors, intercepts, shift, correction, plain, ridge = floats_of(header, "numbers", 6)
     check_ridge(Ridge(factors, intercepts), engine, WIDEST**2)
     check_ridge(Ridge(0.0, ridge), engine)
@@ -184,6 +196,7 @@ def unpacked_tuned(
         family, Ridge(factors, intercepts), _variances(rows, cols),
         _factors(arrays, *TUNED[:2], engine, k), shift, correction, plain,
         _tables(header["tables"], arrays, engine), ridge, marks, tuning,
+        _leads(header["leads"], arrays, engine, k),
     )  # fmt: skip
 
 
@@ -191,7 +204,47 @@ def tuned_names(header: Any) -> set[str]:
     """Return the names of the arrays that what a tuning chose must have, by its header."""
     tables = header.get("tables") if isinstance(header, dict) else None
     over = [] if tables is None else tables_named(tables)
-    return {*TUNED, *(name for place in range(len(over)) for name in array_names(place))}
+    leads = header.get("leads") if isinstance(header, dict) else None
+    return {
+        *TUNED,
+        *(name for place in range(len(over)) for name in array_names(place)),
+        *(name for trial in range(_trials_of(leads)) for name in _lead_names(trial)),
+    }
+
+
+def _trials_of(leads: Any) -> int:
+    """Count the trials of leads, by their header."""
+    if leads is None:
+        return 0
+    demand(isinstance(leads, dict), "its leads must have fields")
+    require_names("field of the leads", leads, {"family", "ratio", "trials"})
+    trials: int = field(leads, "trials", int)
+    demand(0 < trials <= MOST_FOLDS, f"its leads must be those of 1 to {MOST_FOLDS} trials")
+    return trials
+
+
+def _leads(found: Any, arrays: Arrays, engine: CompletionEngine, k: int) -> Leads | None:
+    trials = _trials_of(found)
+    if trials == 0:
+        return None
+    family, ratio = field(found, "family", str), field(found, "ratio", float)
+    demand(noise_family(family) == family, "its leads must be of a family with noise scales")
+    demand(0 < ratio < math.inf, "the ridge of its leads must be positive and finite")
+    each = []
+    for trial in range(trials):
+        X, Y, rows, cols, *levels = _lead_names(trial)
+        by_row, by_col = (
+            array(arrays, name, (size,), FLOAT)
+            for name, size in zip((rows, cols), engine.shape, strict=True)
+        )
+        width = int(engine.has_intercepts)
+        a, c = (
+            array(arrays, name, (size, width), engine.dtype)
+            for name, size in zip(levels, engine.shape, strict=True)
+        )
+        factors = _factors(arrays, X, Y, engine, k)
+        each.append(Lead(factors, _variances(by_row, by_col), (a, c)))
+    return Leads(family, ratio, tuple(each))
 
 
 def _tables(found: Any, arrays: Arrays, engine: CompletionEngine) -> tuple[Table, ...]:

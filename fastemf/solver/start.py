@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.entries import parts
 from fastemf.inputs.labels import Labels
 from fastemf.kernels.products import SparseProduct, multiply
-from fastemf.kernels.threads import balanced, launch, single_threaded_blas
+from fastemf.kernels.threads import launch, single_threaded_blas
 from fastemf.kernels.width import padded
 from fastemf.observations.source import Grouped, Side, Source
 from fastemf.solver.axis import Axis
@@ -313,7 +313,7 @@ def _times_block(
     """Compute a block's rows of the product."""
     values = _values_left(block, others, this) if kept is None else kept
     out = np.empty((block.indptr.size - 1, dense.shape[1]), dense.dtype)
-    runs = balanced(np.diff(block.indptr) + 1.0, 8 * n_threads)
+    runs = block.runs(8 * n_threads)
     product = SparseProduct(block.indptr, block.indices, values, dense, out)
     launch(multiply, n_threads, runs, product)
     return out[:, :width]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fastemf.kernels import tally as tallies
 from fastemf.solver.alternation import Alternation
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.records import Ridge
+from fastemf.solver.records import Ridge, total
 from fastemf.solver.ridge import FixedRidge, RidgeSchedule
 from fastemf.solver.settings import Settings
 from fastemf.solver.start import Factors
@@ -49,6 +49,10 @@ class Trial:
     def judged(self, factors: Factors, shift: float) -> NDArray[np.float64]:
         """Sum over what a model leaves of the cells it has not seen, row by row."""
         return self.judge.tally(0, *factors, shift=shift)
+
+    def judged_fit(self, fit: Fitted) -> NDArray[np.float64]:
+        """Sum over what a fit leaves of the cells it has not seen, row by row."""
+        return self.judged(fit.factors, fit.shift)
 
 
 def step_of(
@@ -94,7 +98,7 @@ def shift_of(
     """Find the ω-expectile of the leave-one-out residuals, by at most `rounds` Newton steps."""
     shift = start
     for _ in range(rounds):
-        sums = engine.tally(0, *factors, leverages, shift).sum(axis=0)
+        sums = total(engine.tally(0, *factors, leverages, shift))
         step = float(sums[tallies.SLOPE] / sums[tallies.CURVATURE])
         shift += step
         if abs(step) <= 1e-12 * engine.spread:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from fastemf.kernels import tally as tallies
+from fastemf.kernels.threads import Result, side_by_side
 from fastemf.loss import expectile
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.growth import alive, joined, noise_norm
 from fastemf.solver.judged import judged_cells
 from fastemf.solver.noise import even, mean_of, noise_family, renewed, weighting_of
-from fastemf.solver.records import Ridge
+from fastemf.solver.records import Ridge, total
 from fastemf.solver.ridge import asymmetry, noise_ridge
 from fastemf.solver.sampling import Marks
-from fastemf.solver.search import Candidate, Search, Tuned
+from fastemf.solver.search import Candidate, Lead, Leads, Search, Tuned
 from fastemf.solver.settings import Settings
-from fastemf.solver.start import Factors, top_svd
+from fastemf.solver.start import Factors
 from fastemf.solver.table_fit import fitted_tables
 from fastemf.solver.tables import Table
 from fastemf.solver.trial import Fitted, Trial, shift_of, step_of, swept
@@ -27,7 +30,7 @@ from fastemf.solver.tuning import Baseline, Tuning
 from fastemf.solver.weighting import Pair
 from fastemf.support.array_file import DamagedFileError
 
-__all__ = ["FIRST", "INTERCEPT_SWEEPS", "INTERCEPT_TOL", "Tuner", "noise_norm"]
+__all__ = ["FIRST", "INTERCEPT_SWEEPS", "INTERCEPT_TOL", "Tuner"]
 
 MULTIPLES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of λ₀ = asymmetry, one observation's worth
 NEAR_BEST = 1.01  # of the leave-one-out loss: the weakest λ₀ within it is taken
@@ -36,13 +39,12 @@ FIRST, RATIO, MOST_STEPS = 1.2, 0.7, 24  # λ of the path: FIRST · RATIOⁿ · 
 SWEEPS = 4  # of a step; half as many where there is so much that one trial is enough
 INTERCEPT_SWEEPS, INTERCEPT_TOL = 10, 1e-4
 STEP_TOL = 1e-6
-DEAD = 1e-6  # of the largest factor's norm
-SEED = 0.5  # of the size that a new factor would have if it were alone
 DOUBT = 0.5  # standard errors by which a stronger ridge may be worse
 SIMPLER = 1.005  # of the best loss, which a simpler candidate may have
 NOISE_ROUNDS = 3  # of scales that start anew
 NARROW = 2  # steps either side of the ridge of an earlier fit
 CLEARLY = 1.03  # of the best loss, beyond which many cells leave no doubt that the path goes up
+TELLING = 500  # cells set aside of one trial, by which a candidate can be dropped
 MOVING = 10  # sweeps in which the noise-following ridge leaves the ridge of the path
 FOLLOWING = 60  # sweeps of a trial at it: enough to tell whether it is the better one
 
@@ -66,6 +68,8 @@ class Tuner:
         What a search like this one had found when it was interrupted.
     keep
         Is shown the search after every candidate.
+    leads
+        Where the trials of a near level ended.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Tuner:
         few: Callable[[], CompletionEngine],
         earlier: Search | None = None,
         keep: Callable[[Search], None] = lambda search: None,
+        leads: Leads | None = None,
     ) -> None:
         self.engine = engine
         self.trials = trials
@@ -84,6 +89,7 @@ class Tuner:
         self.seed = seed
         self.intercepts = settings.intercepts
         self._keep = keep
+        self.leads = leads
         self._known: list[Candidate] = []
         if earlier is not None:
             self._known = earlier.tried
@@ -94,9 +100,15 @@ class Tuner:
         self.intercept_ridge = self._found.intercept_ridge
         self.tried, self.noise = self._found.tried, self._found.noise
 
-    def rng(self) -> np.random.Generator:
+    def rng(self, trial: int = 0) -> np.random.Generator:
         """Make the random numbers of the next candidate, whoever has tried those before it."""
-        return np.random.default_rng([self.seed, len(self.tried)])
+        return np.random.default_rng([self.seed, len(self.tried), trial])
+
+    def each(self, task: Callable[..., Result], *given: Sequence[Any]) -> list[Result]:
+        """Do a task for every trial, given its own item of each sequence."""
+        alone = self.trials[0].fitted.n_threads == 1
+        n_threads = self.engine.n_threads if alone else 1
+        return side_by_side(lambda items: task(*items), zip(*given, strict=True), n_threads)
 
     @property
     def has_many(self) -> bool:
@@ -120,7 +132,7 @@ class Tuner:
             ridge = Ridge(0.0, multiple * asymmetry(engine.omega))
             fit = self._fitted(engine, factors, ridge, even(engine.masses))
             factors = fit.factors
-            sums = engine.tally(0, *factors, fit.leverages, fit.shift).sum(axis=0)
+            sums = total(engine.tally(0, *factors, fit.leverages, fit.shift))
             losses.append(float(sums[tallies.LOSS]))
             if len(losses) > 2 and losses[-1] > losses[-2] > losses[-3]:
                 break
@@ -154,7 +166,7 @@ class Tuner:
 
     # --- candidates ------------------------------------------------------------------------
 
-    def _try(
+    def attempt(
         self, family: str, reg: float | None, fitted: Callable[[], list[Fitted]]
     ) -> Candidate:  # fmt: skip
         """Fit a candidate in every trial and judge it, unless that has been done.
@@ -184,31 +196,34 @@ class Tuner:
 
     def _judged(self, family: str, reg: float, fits: list[Fitted]) -> Candidate:
         """Judge fits by the cells set aside."""
-        sums = np.sum(
-            [
-                trial.judged(fit.factors, fit.shift)
-                for trial, fit in zip(self.trials, fits, strict=True)
-            ],
-            axis=0,
-        )
+        sums = np.sum(self.each(Trial.judged_fit, self.trials, fits), axis=0)
         rank = max(fit.rank for fit in fits)
-        step = step_of(family, reg, rank, sums.sum(axis=0), self.trials[0].judge.unit)
+        step = step_of(family, reg, rank, total(sums), self.trials[0].judge.unit)
         return Candidate(step, sums[:, tallies.LOSS] / self.engine.unit**2, fits)
 
     def try_simple(self) -> None:
         """Try a constant, where there are intercepts, and intercepts alone."""
         if self.intercepts:
-            self._try("constant", math.inf, lambda: [self._constant(t.fitted) for t in self.trials])
-        self._try("even", math.inf, lambda: [self._even(trial.fitted) for trial in self.trials])
+            self.attempt("constant", math.inf, lambda: self.each(self._constant, self.trials))
+        starts = [trial.fitted.no_factors() for trial in self.trials]
+        if self.leads is not None:
+            starts = [lead.levels for lead in self.leads.each]
+        self.attempt("even", math.inf, lambda: self.each(self._even, self.trials, starts))
 
-    def _constant(self, engine: CompletionEngine) -> Fitted:
+    def _constant(self, trial: Trial) -> Fitted:
+        engine = trial.fitted
         factors, alike = engine.no_factors(), even(engine.masses)
         ridge = Ridge(0.0, self.intercept_ridge)
         return Fitted(engine, factors, ridge, alike, alike, shift_of(engine, factors, None))
 
-    def _even(self, engine: CompletionEngine) -> Fitted:
+    def _even(self, trial: Trial, start: Factors) -> Fitted:
         ridge = Ridge(0.0, self.intercept_ridge)
-        return self._fitted(engine, engine.no_factors(), ridge, even(engine.masses))
+        return self._fitted(trial.fitted, start, ridge, even(trial.fitted.masses))
+
+    @property
+    def simple(self) -> Candidate:
+        """Intercepts alone, all observations alike."""
+        return next(candidate for candidate in self.tried if candidate.family == "even")
 
     def try_family(self, family: str, around: float | None, narrow: int = NARROW) -> None:
         """Try the path of a family, from its intercepts on.
@@ -217,10 +232,10 @@ class Tuner:
         norm, it begins `narrow` steps before that ridge, and ends as many after it unless the last
         is the best.
         """
-        last = next(candidate for candidate in self.tried if candidate.family == "even")
+        last = self.simple
         losses, rounds = [last.step.loss], NOISE_ROUNDS
         if family == "weighted" and self.intercepts:
-            last = self._try(family, math.inf, partial(self._reweighted, last, family))
+            last = self.attempt(family, math.inf, partial(self._reweighted, last, family))
             losses, rounds = [last.step.loss], 1
         if self.settings.k == 0:
             return
@@ -237,7 +252,7 @@ class Tuner:
             first, least = min(FIRST, around / RATIO**narrow), 1.01 * around * RATIO**narrow
         for step in range(MOST_STEPS):
             reg = first * RATIO**step * noise
-            last = self._try(family, reg, partial(self._all_stepped, begin, reg))
+            last = self.attempt(family, reg, partial(self._all_stepped, begin, reg))
             losses.append(last.step.loss)
             since = len(losses) - 1 - int(np.argmin(losses))
             if since >= 3 or (since == 2 and losses[-1] > 1.01 * min(losses)):
@@ -251,76 +266,77 @@ class Tuner:
     def _reweighted(self, simple: Candidate, family: str) -> list[Fitted]:
         """Fit intercepts alone by the noise scales that they leave."""
         ridge = Ridge(0.0, self.intercept_ridge)
-        return [
-            self._fitted(fit.engine, fit.factors, ridge, fit.variances)
-            for fit in self._all_rescaled(simple, family, rounds=3)
-        ]
+
+        def reweighted(before: Fitted) -> Fitted:
+            fit = self.rescaled(before, family, rounds=3)
+            return self._fitted(fit.engine, fit.factors, ridge, fit.variances)
+
+        return self.each(reweighted, simple.fits)
 
     def _all_rescaled(self, last: Candidate, family: str, rounds: int = 1) -> list[Fitted]:
-        return [self._rescaled(fit, family, rounds) for fit in last.fits]
+        return self.each(lambda fit: self.rescaled(fit, family, rounds), last.fits)
 
     def _all_stepped(self, begin: Callable[[], list[Fitted]], reg: float) -> list[Fitted]:
-        rng = self.rng()
-        return [self._stepped(fit, reg, rng) for fit in begin()]
+        def stepped(trial: int, fit: Fitted) -> Fitted:
+            return self.stepped(fit, reg, self.rng(trial))
 
-    def _rescaled(self, fit: Fitted, family: str, rounds: int) -> Fitted:
+        return self.each(stepped, range(len(self.trials)), begin())
+
+    def rescaled(self, fit: Fitted, family: str, rounds: int) -> Fitted:
         """Update the noise scales by the residuals of a fit, and weigh by them."""
         variances = renewed(fit.engine, fit.factors, fit.leverages, fit.variances, rounds)
         weighting = weighting_of(family, fit.engine, variances)
         engine = fit.engine.view(weighting=weighting)
         return Fitted(engine, fit.factors, fit.ridge, fit.leverages, variances, fit.shift)
 
-    def _stepped(self, fit: Fitted, reg: float, rng: np.random.Generator) -> Fitted:
+    def stepped(self, fit: Fitted, reg: float, rng: np.random.Generator) -> Fitted:
         """Go on from a fit at the next ridge."""
         ridge = Ridge(reg, self.intercept_ridge)
-        factors = self._joined(fit, reg, rng)
+        factors = joined(fit, self.settings.k, reg, rng)
         sweeps = max(1, SWEEPS // 2) if self.has_many else SWEEPS
         factors, _ = swept(fit.engine, factors, ridge, self.settings, sweeps, STEP_TOL)
-        factors = _alive(fit.engine, factors)
+        factors = alive(fit.engine, factors)
         # The shift moves little from step to step: one Newton step follows it.
         return self._measured(fit.engine, factors, ridge, fit.variances, fit.shift, rounds=1)
 
-    def _joined(self, fit: Fitted, reg: float, rng: np.random.Generator) -> Factors:
-        """Add the factors that the ridge allows: singular pairs of the slopes above it."""
-        engine, wanted = fit.engine, self.settings.k - fit.rank
-        if wanted <= 0:
-            return fit.factors
-        matrix = engine.slopes(*fit.factors, _scales(engine), signed=False)
-        dtype = engine.observations.dtype
-        U, d, V = top_svd(*matrix, engine.observations.shape, wanted, rng, dtype)
-        new = d > reg
-        if not new.any():
-            return fit.factors
-        # A factor alone in M̃ = D^½ M E^½, where the slopes are singular and the loss has the mean
-        # curvature w̄ / mass, would have the size (d − λ) mass / w̄.
-        sums = engine.tally(0, *fit.factors).sum(axis=0)
-        curvature = sums[tallies.CURVATURE] / sums[tallies.MASS] / engine.mass
-        root = SEED * np.sqrt((d[new] - reg) / curvature)
-        joined = []
-        for factor, pairs, ridge in zip(
-            fit.factors, (U, V), engine.weighting.solved_ridge, strict=True
-        ):
-            k = engine.n_factors(factor)
-            added = (pairs[:, new] * root / np.sqrt(ridge)[:, None]).astype(dtype)
-            joined.append(np.hstack([factor[:, :k], added, factor[:, k:]]))
-        return joined[0], joined[1]
-
     def try_noise(self, family: str = "noise") -> None:
-        """Try the noise-following ridge, from the best of the path."""
-        best = self.tried[int(np.argmin([candidate.step.loss for candidate in self.tried]))]
-        self._try(family, None, partial(self._followed, best))
+        """Try the noise-following ridge, from the best of the path.
 
-    def _followed(self, best: Candidate) -> list[Fitted]:
-        fits, rng = [], self.rng()
-        for trial, fit in zip(self.trials, best.fits, strict=True):
-            engine = trial.fitted.solving()  # the ridge is not to see rows half solved
-            schedule = noise_ridge(engine, self.settings.k, self.intercepts, MOVING)
-            factors, ridge = swept(
-                engine, self._joined(replace(fit, engine=engine), 0.0, rng), schedule,
-                self.settings, min(FOLLOWING, self.settings.max_iter), self.settings.tol,
-            )  # fmt: skip
-            fits.append(self._measured(engine, factors, ridge, even(engine.masses), fit.shift))
-        return fits
+        It takes many sweeps, and wins where there is next to no noise, by far. So where the first
+        trial has cells enough to tell, the others are for fits that have not lost there.
+        """
+        best = self.tried[int(np.argmin([candidate.step.loss for candidate in self.tried]))]
+        first: list[Fitted] = []
+        trial = self.trials[0]
+        known = len(self._known) > len(self.tried)
+        if not known and not self.has_many and trial.judge.count >= TELLING:
+            first.append(self._followed(0, trial, best.fits[0], self.engine.n_threads))
+            loss, least = (
+                float(total(trial.judged_fit(fit))[tallies.LOSS])
+                for fit in (first[0], best.fits[0])
+            )
+            if loss > CLEARLY * least:
+                return
+        rest = range(len(first), len(self.trials))
+
+        def followed() -> list[Fitted]:
+            more = [(place, self.trials[place], best.fits[place]) for place in rest]
+            return first + self.each(self._followed, *zip(*more, strict=True))
+
+        self.attempt(family, None, followed)
+
+    def _followed(self, place: int, trial: Trial, fit: Fitted, n_threads: int = 0) -> Fitted:
+        """Go on from the fit of a trial at a ridge that follows the noise."""
+        engine = trial.fitted.solving()  # the ridge is not to see rows half solved
+        engine = engine.on_threads(n_threads or engine.n_threads)
+        schedule = noise_ridge(engine, self.settings.k, self.intercepts, MOVING)
+        begun = joined(replace(fit, engine=engine), self.settings.k, 0.0, self.rng(place))
+        factors, ridge = swept(
+            engine, begun, schedule, self.settings,
+            min(FOLLOWING, self.settings.max_iter), self.settings.tol,
+        )  # fmt: skip
+        engine = engine.on_threads(trial.fitted.n_threads)
+        return self._measured(engine, factors, ridge, even(engine.masses), fit.shift)
 
     # --- the choice ------------------------------------------------------------------------
 
@@ -336,9 +352,15 @@ class Tuner:
         for place, candidate in enumerate(self.tried):
             if candidate.step.rank == 0 and losses[place] <= SIMPLER * losses[lowest]:
                 return place
-        for place, candidate in enumerate(self.tried[:lowest]):
-            rival = candidate.family == best.family and candidate.step.rank > 0 and candidate.fits
-            if rival and _rivals(candidate, best):
+        stronger = [
+            (-candidate.step.reg, place)
+            for place, candidate in enumerate(self.tried)
+            if candidate.family == best.family
+            and best.step.reg < candidate.step.reg < math.inf
+            and candidate.fits
+        ]
+        for _, place in sorted(stronger):
+            if _rivals(self.tried[place], best):
                 return place
         return lowest
 
@@ -365,8 +387,7 @@ class Tuner:
         correction = 0.0
         tables: tuple[Table, ...] = ()
         if self.intercepts:
-            simple = next(candidate for candidate in self.tried if candidate.family == "even")
-            cells = judged_cells(self.trials, best.fits, simple.fits, scales, marks)
+            cells = judged_cells(self.trials, best.fits, self.simple.fits, scales, marks)
             plain = expectile(cells.residuals, self.engine.omega, cells.weights)
             tables, correction, loss, level = fitted_tables(cells, self.engine.omega)
         return Tuned(
@@ -390,7 +411,20 @@ class Tuner:
                 loss=loss,
                 effective_omega=level,
             ),
+            leads=self._leads(best) if self.settings.omegas else None,
         )
+
+    def _leads(self, best: Candidate) -> Leads | None:
+        """Gather what the next level can begin with: nothing without factors on a path."""
+        if best.step.rank == 0 or noise_family(best.family) == "even":
+            return None
+        fits, simple = best.fits, self.simple.fits
+        norm = noise_norm(fits[0].engine, simple[0].factors, np.random.default_rng(0))
+        each = tuple(
+            Lead(fit.factors, fit.variances, levels.factors)
+            for fit, levels in zip(fits, simple, strict=True)
+        )
+        return Leads(best.family, best.step.reg / norm, each) if norm > 0 else None
 
     def _scales_of(self, fit: Fitted, family: str) -> Pair:
         """Return the variances of a fit's rows and columns; tables need them of any family."""
@@ -403,33 +437,3 @@ def _rivals(one: Candidate, best: Candidate) -> bool:
     """Tell whether one is worse than the best by less than the doubt about the difference."""
     worse = one.losses - best.losses
     return bool(worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))))
-
-
-def noise_norm(engine: CompletionEngine, factors: Factors, rng: np.random.Generator) -> float:
-    """Find the ridge at which noise alone would make a factor: the norm of slopes with any sign."""
-    matrix = engine.slopes(*factors, _scales(engine), signed=True)
-    shape, dtype = engine.observations.shape, engine.observations.dtype
-    return float(top_svd(*matrix, shape, 1, rng, dtype)[1][0])
-
-
-def _scales(engine: CompletionEngine) -> Pair:
-    """Return what makes the slopes those of a problem whose ridge is the same everywhere."""
-    weighting = engine.weighting
-    observed = weighting.observations or tuple(np.ones_like(part) for part in weighting.ridge)
-    rows, cols = (
-        own / np.sqrt(ridge) for own, ridge in zip(observed, weighting.solved_ridge, strict=True)
-    )
-    return rows, cols
-
-
-def _alive(engine: CompletionEngine, factors: Factors) -> Factors:
-    """Drop factors that the ridge has removed."""
-    k = engine.n_factors(factors[0])
-    if k == 0:
-        return factors
-    sizes = np.ones(k)
-    for factor, ridge in zip(factors, engine.weighting.ridge, strict=True):
-        part = factor[:, :k].astype(np.float64)
-        sizes *= np.sqrt(np.einsum("ij,ij,i->j", part, part, ridge))
-    kept = np.append(sizes > DEAD * sizes.max(), np.ones(factors[0].shape[1] - k, bool))
-    return np.ascontiguousarray(factors[0][:, kept]), np.ascontiguousarray(factors[1][:, kept])

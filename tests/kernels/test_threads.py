@@ -9,9 +9,10 @@ import textwrap
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 import fastemf
-from fastemf.kernels.threads import count_threads
+from fastemf.kernels.threads import count_threads, side_by_side, single_threaded_blas
 from fastemf.solver import blocks as engine_blocks
 
 FIT = """
@@ -134,6 +135,58 @@ def test_interrupt_stops_soon_and_leaves_the_data():
     print(len({digest(1), digest(2)}))  # and the next fit is as good as the first
     """
     assert run(code, NUMBA_NUM_THREADS="2") == ["interrupted", "True", "1"]
+
+
+@pytest.mark.subprocess
+@pytest.mark.compiled
+def test_interrupt_stops_a_tuning_whose_trials_are_side_by_side():
+    code = """
+    import _thread, signal, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    R = fastemf.datasets.make_skewed(1000, 900, rank=5, density=0.1, random_state=5).R
+    keep = R.data.copy()
+    digest(2)  # compiled
+    threading.Timer(0.3, _thread.interrupt_main).start()
+    try:
+        fastemf.complete(R, 0.1, 30, n_jobs=2)
+    except KeyboardInterrupt:
+        print("interrupted", np.array_equal(keep, R.data), threading.active_count())
+    """
+    assert run(code, NUMBA_NUM_THREADS="2") == ["interrupted", "True", "1"]
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_what_is_done_side_by_side_comes_in_order(n_threads):
+    assert side_by_side(lambda n: n * n, range(20), n_threads) == [n * n for n in range(20)]
+    assert side_by_side(str, iter([7]), n_threads) == ["7"]
+    assert side_by_side(str, [], n_threads) == []
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_an_error_of_one_of_several_is_that_of_all(n_threads):
+    def refuse_three(n):
+        if n == 3:
+            raise ValueError("three")
+
+    with pytest.raises(ValueError, match="three"):
+        side_by_side(refuse_three, range(5), n_threads)
+
+
+@pytest.mark.compiled
+def test_threads_side_by_side_have_the_surroundings_of_their_caller():
+    def overflow(_):
+        with single_threaded_blas():  # which would wait for ever for its caller's own
+            limits = [
+                blas["num_threads"] for blas in threadpool_info() if blas["user_api"] == "blas"
+            ]
+        return limits, float(np.exp(np.array([1e4]))[0])
+
+    with np.errstate(over="ignore"):
+        for limits, value in side_by_side(overflow, range(4), 2):
+            assert limits == [1] * len(limits)
+            assert value == np.inf
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow"):
+        side_by_side(overflow, range(2), 2)
 
 
 @pytest.mark.subprocess

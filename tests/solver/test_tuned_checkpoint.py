@@ -31,6 +31,10 @@ SETTINGS = {
 }
 
 
+LOW = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, noise=0.05, random_state=4).R
+LEVELS = {"omegas": (0.2, 0.8), "k": 2, "intercepts": True, "n_jobs": 1}
+
+
 class Killed(BaseException):
     pass
 
@@ -303,6 +307,61 @@ def test_headers_of_what_was_tuned_are_checked(states):
     ]:
         crafted(path, change(header, *keys, to=to), arrays)
         assert message in refusal(path)
+
+
+@pytest.fixture
+def level(judged, tmp_path):
+    """The file of the first of two levels, which has factors for the second to begin with."""
+    reference = fastemf.complete_levels(LOW, **LEVELS, checkpoint=tmp_path / "state.npz")
+    return tmp_path / "state-0.2.npz", reference
+
+
+def test_a_level_begins_with_the_fits_that_the_file_of_its_neighbour_has(level, tmp_path):
+    path, reference = level
+    header, arrays = content_of(path)
+    assert header["tuned"]["leads"]["trials"] == reference.fits[0].tuning.folds == 10
+    assert sum(name.startswith("lead_") for name in arrays) == 6 * 10
+    crafted(path, header, arrays)
+    (tmp_path / "state-0.8.npz").unlink()
+    again = fastemf.complete_levels(LOW, **LEVELS, checkpoint=tmp_path / "state.npz", resume=True)
+    for one, two in zip(again.fits, reference.fits, strict=True):
+        same_bits(one, two)
+    others = {name: part for name, part in arrays.items() if not name.startswith("lead_")}
+    crafted(path, change(header, "tuned", "leads", to=None), others)
+    (tmp_path / "state-0.8.npz").unlink()
+    anew = fastemf.complete_levels(LOW, **LEVELS, checkpoint=tmp_path / "state.npz", resume=True)
+    same_bits(anew.fits[0], reference.fits[0])
+    assert len(anew.fits[1].tuning.steps) > len(reference.fits[1].tuning.steps)
+
+
+def test_leads_are_checked(level, tmp_path):
+    path, _ = level
+    (tmp_path / "state-0.8.npz").unlink()
+    header, arrays = content_of(path)
+    about = ("tuned", "leads")
+
+    def message_of(header, arrays):
+        crafted(path, header, arrays)
+        with pytest.raises(fastemf.CheckpointError) as caught:
+            fastemf.complete_levels(LOW, **LEVELS, checkpoint=tmp_path / "state.npz", resume=True)
+        return str(caught.value)
+
+    for keys, to, message in [
+        (about, 3, "leads must have fields"),
+        ((*about, "colour"), 1, "'colour' is unknown"),
+        ((*about, "trials"), 9, "'lead_X_9' is unknown"),
+        ((*about, "trials"), 11, "1 to 10 trials"),
+        ((*about, "trials"), 0, "1 to 10 trials"),
+        ((*about, "ratio"), 0.0, "positive and finite"),
+        ((*about, "ratio"), float("inf"), "positive and finite"),
+        ((*about, "family"), "noise", "family with noise scales"),
+        ((*about, "family"), 1, "'family' must be str"),
+    ]:
+        assert message in message_of(change(header, *keys, to=to), arrays)
+    for part in ("X", "Y", "rows", "cols", "row_levels", "col_levels"):
+        name = f"lead_{part}_3"
+        for bad in (*OTHERS, np.full_like(arrays[name], np.nan)):
+            assert part in message_of(header, {**arrays, name: bad})
 
 
 # --- a true kill -----------------------------------------------------------------------------

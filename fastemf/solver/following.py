@@ -1,0 +1,122 @@
+"""The tuning of a level that has been tuned nearby: it begins where that one ended.
+
+Near levels have like noise and like factors. So each trial goes on from the fit that the near
+level chose, without the cells that the trial has set aside, at the ridge that it chose, relative to
+the noise. A weaker and a stronger ridge, and the other family, are tried in a few trials first,
+and in all where they are better there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from fastemf.kernels import tally as tallies
+from fastemf.solver.growth import noise_norm
+from fastemf.solver.noise import weighting_of
+from fastemf.solver.records import Ridge, total
+from fastemf.solver.search import Candidate, Lead, Leads
+from fastemf.solver.trial import Fitted, Trial
+from fastemf.solver.tuner import MOST_STEPS, RATIO, Tuner
+
+__all__ = ["follow"]
+
+FEW_TRIALS = 3  # that say whether a candidate is worth trying in all
+Begin = Callable[[int], Fitted]  # what the fit of a trial goes on from
+
+
+def follow(tuner: Tuner, leads: Leads, families: list[str]) -> None:
+    """Try the family and ridge that were chosen nearby, others around them, and other families."""
+    family = leads.family
+
+    def led(place: int) -> Fitted:
+        return _led(tuner.trials[place], leads.each[place], family)
+
+    norm = _norm(tuner, led(0))
+    if not norm > 0:  # nothing is left for factors
+        return
+    tuner.noise.setdefault(family, norm)
+    reg = leads.ratio * norm
+
+    def settled(place: int) -> Fitted:
+        # The noise is that of another level until residuals of this one have been seen.
+        seen = tuner.stepped(led(place), reg, tuner.rng(place))
+        return tuner.rescaled(seen, family, rounds=1)
+
+    here = _attempt(tuner, family, reg, settled)
+    here = _climbed(tuner, here, reg)
+    for other in families:
+        if other == family:
+            continue
+        turned = partial(_turned, tuner, here, other)
+        norm = _norm(tuner, turned(0))
+        if not norm > 0:
+            continue
+        tuner.noise.setdefault(other, norm)
+        reg = here.step.reg / tuner.noise[family] * norm
+        few = _stepped(tuner, range(_few(tuner)), reg, turned)
+        if _loss(tuner, few) < _loss(tuner, here.fits[: len(few)]):
+            _climbed(tuner, _attempt(tuner, other, reg, turned, few), reg)
+
+
+def _led(trial: Trial, lead: Lead, family: str) -> Fitted:
+    """Take the fit of a near level for one of this level that has not been measured yet."""
+    engine = trial.fitted.view(weighting=weighting_of(family, trial.fitted, lead.variances))
+    nothing = np.zeros(engine.shape[0]), np.zeros(engine.shape[1])
+    return Fitted(engine, lead.factors, Ridge(0.0, 0.0), nothing, lead.variances, 0.0)
+
+
+def _turned(tuner: Tuner, last: Candidate, family: str, place: int) -> Fitted:
+    """Weigh by the noise that a fit leaves, as another family or as its own."""
+    return tuner.rescaled(last.fits[place], family, rounds=1)
+
+
+def _norm(tuner: Tuner, fit: Fitted) -> float:
+    """Find the ridge at which noise makes a factor beside the levels, by the weights of a fit."""
+    return noise_norm(fit.engine, tuner.simple.fits[0].factors, np.random.default_rng(0))
+
+
+def _climbed(tuner: Tuner, here: Candidate, reg: float) -> Candidate:
+    """Go on to weaker ridges, or else to stronger ones, as long as that is better."""
+    for factor in (RATIO, 1 / RATIO):
+        for step in range(1, MOST_STEPS):
+            there = reg * factor**step
+            begin = partial(_turned, tuner, here, here.family)
+            few = _stepped(tuner, range(_few(tuner)), there, begin)
+            if not _loss(tuner, few) < _loss(tuner, here.fits[: len(few)]):
+                break
+            found = _attempt(tuner, here.family, there, begin, few)
+            if not found.step.loss < here.step.loss:
+                return here
+            here = found
+        if here.step.reg != reg:
+            break
+    return here
+
+
+def _few(tuner: Tuner) -> int:
+    return min(FEW_TRIALS, len(tuner.trials))
+
+
+def _stepped(tuner: Tuner, places: range, reg: float, begin: Begin) -> list[Fitted]:
+    def stepped(place: int) -> Fitted:
+        return tuner.stepped(begin(place), reg, tuner.rng(place))
+
+    return tuner.each(stepped, places)
+
+
+def _attempt(
+    tuner: Tuner, family: str, reg: float, begin: Begin, few: list[Fitted] | None = None
+) -> Candidate:
+    """Try a candidate in all trials, of which a `few` may have been fitted already."""
+    few = few or []
+    rest = range(len(few), len(tuner.trials))
+    return tuner.attempt(family, reg, lambda: few + _stepped(tuner, rest, reg, begin))
+
+
+def _loss(tuner: Tuner, fits: list[Fitted]) -> float:
+    """Judge fits of the first trials by the cells set aside."""
+    sums = tuner.each(Trial.judged_fit, tuner.trials[: len(fits)], fits)
+    return float(sum(total(part)[tallies.LOSS] for part in sums))
