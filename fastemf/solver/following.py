@@ -8,7 +8,7 @@ and in all where they are better there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -34,31 +34,23 @@ def follow(tuner: Tuner, leads: Leads, families: list[str]) -> None:
     def led(place: int) -> Fitted:
         return _led(tuner.trials[place], leads.each[place], family)
 
-    norm = _norm(tuner, led(0))
-    if not norm > 0:  # nothing is left for factors
-        return
-    tuner.noise.setdefault(family, norm)
-    reg = leads.ratio * norm
-
     def settled(place: int) -> Fitted:
         # The noise is that of another level until residuals of this one have been seen.
         seen = tuner.stepped(led(place), reg, tuner.rng(place))
         return tuner.rescaled(seen, family, rounds=1)
 
-    here = _attempt(tuner, family, reg, settled)
-    here = _climbed(tuner, here, reg)
+    reg = leads.ratio * _norm(tuner, family, led)
+    if not reg > 0:  # nothing is left for factors
+        return
+    here = _climbed(tuner, _attempt(tuner, family, reg, settled))
     for other in families:
-        if other == family:
-            continue
         turned = partial(_turned, tuner, here, other)
-        norm = _norm(tuner, turned(0))
-        if not norm > 0:
+        if other == family or not _norm(tuner, other, turned) > 0:
             continue
-        tuner.noise.setdefault(other, norm)
-        reg = here.step.reg / tuner.noise[family] * norm
-        few = _stepped(tuner, range(_few(tuner)), reg, turned)
-        if _loss(tuner, few) < _loss(tuner, here.fits[: len(few)]):
-            _climbed(tuner, _attempt(tuner, other, reg, turned, few), reg)
+        reg = here.step.reg / tuner.noise[family] * tuner.noise[other]
+        few = _promising(tuner, other, reg, turned, here)
+        if few is not None:
+            _climbed(tuner, _attempt(tuner, other, reg, turned, few))
 
 
 def _led(trial: Trial, lead: Lead, family: str) -> Fitted:
@@ -73,27 +65,41 @@ def _turned(tuner: Tuner, last: Candidate, family: str, place: int) -> Fitted:
     return tuner.rescaled(last.fits[place], family, rounds=1)
 
 
-def _norm(tuner: Tuner, fit: Fitted) -> float:
+def _norm(tuner: Tuner, family: str, begin: Begin) -> float:
     """Find the ridge at which noise makes a factor beside the levels, by the weights of a fit."""
-    return noise_norm(fit.engine, tuner.simple.fits[0].factors, np.random.default_rng(0))
+    if family not in tuner.noise:
+        engine, levels = begin(0).engine, tuner.simple.fits[0].factors
+        tuner.noise[family] = noise_norm(engine, levels, np.random.default_rng(0))
+    return tuner.noise[family]
 
 
-def _climbed(tuner: Tuner, here: Candidate, reg: float) -> Candidate:
+def _climbed(tuner: Tuner, here: Candidate) -> Candidate:
     """Go on to weaker ridges, or else to stronger ones, as long as that is better."""
+    family, first = here.family, here.step.reg
     for factor in (RATIO, 1 / RATIO):
         for step in range(1, MOST_STEPS):
-            there = reg * factor**step
-            begin = partial(_turned, tuner, here, here.family)
-            few = _stepped(tuner, range(_few(tuner)), there, begin)
-            if not _loss(tuner, few) < _loss(tuner, here.fits[: len(few)]):
+            reg, begin = first * factor**step, partial(_turned, tuner, here, family)
+            few = _promising(tuner, family, reg, begin, here)
+            if few is None:
                 break
-            found = _attempt(tuner, here.family, there, begin, few)
+            found = _attempt(tuner, family, reg, begin, few)
             if not found.step.loss < here.step.loss:
                 return here
             here = found
-        if here.step.reg != reg:
+        if here.step.reg != first:
             break
     return here
+
+
+def _promising(
+    tuner: Tuner, family: str, reg: float, begin: Begin, here: Candidate
+) -> list[Fitted] | None:
+    """Fit a few trials, and return them if they are better than those of the best so far."""
+    known = tuner.coming
+    if known is not None:  # a search that goes on tries what it had tried
+        return [] if (known.family, known.step.reg) == (family, reg) else None
+    few = _stepped(tuner, range(_few(tuner)), reg, begin)
+    return few if _loss(tuner, few) < _loss(tuner, here.fits[: len(few)]) else None
 
 
 def _few(tuner: Tuner) -> int:
@@ -108,12 +114,11 @@ def _stepped(tuner: Tuner, places: range, reg: float, begin: Begin) -> list[Fitt
 
 
 def _attempt(
-    tuner: Tuner, family: str, reg: float, begin: Begin, few: list[Fitted] | None = None
+    tuner: Tuner, family: str, reg: float, begin: Begin, few: Sequence[Fitted] = ()
 ) -> Candidate:
     """Try a candidate in all trials, of which a `few` may have been fitted already."""
-    few = few or []
     rest = range(len(few), len(tuner.trials))
-    return tuner.attempt(family, reg, lambda: few + _stepped(tuner, rest, reg, begin))
+    return tuner.attempt(family, reg, lambda: [*few, *_stepped(tuner, rest, reg, begin)])
 
 
 def _loss(tuner: Tuner, fits: list[Fitted]) -> float:

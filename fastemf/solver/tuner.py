@@ -115,6 +115,12 @@ class Tuner:
         """Whether there are so many cells that one trial is enough."""
         return len(self.trials) == 1
 
+    @property
+    def coming(self) -> Candidate | None:
+        """The next candidate of an interrupted search, until all that it had tried are there."""
+        place = len(self.tried)
+        return self._known[place] if place < len(self._known) else None
+
     def best_of(self, family: str) -> float | None:
         """Return the best ridge of a family, in units of the noise's norm; None without factors."""
         tried = [one.step for one in self.tried if one.family == family and one.step.rank > 0]
@@ -173,9 +179,8 @@ class Tuner:
 
         Without `reg` it is the mean of the ridges that the fits end at.
         """
-        place = len(self.tried)
-        if place < len(self._known):
-            candidate = self._known[place]
+        candidate = self.coming
+        if candidate is not None:
             if candidate.family != family or reg not in (None, candidate.step.reg):
                 raise DamagedFileError("damaged, its candidates must be those of this fit")
             self.tried.append(candidate)
@@ -308,8 +313,7 @@ class Tuner:
         best = self.tried[int(np.argmin([candidate.step.loss for candidate in self.tried]))]
         first: list[Fitted] = []
         trial = self.trials[0]
-        known = len(self._known) > len(self.tried)
-        if not known and not self.has_many and trial.judge.count >= TELLING:
+        if self.coming is None and not self.has_many and trial.judge.count >= TELLING:
             first.append(self._followed(0, trial, best.fits[0], self.engine.n_threads))
             loss, least = (
                 float(total(trial.judged_fit(fit))[tallies.LOSS])
@@ -389,7 +393,9 @@ class Tuner:
         if self.intercepts:
             cells = judged_cells(self.trials, best.fits, self.simple.fits, scales, marks)
             plain = expectile(cells.residuals, self.engine.omega, cells.weights)
-            tables, correction, loss, level = fitted_tables(cells, self.engine.omega)
+            tables, correction, loss, level = fitted_tables(
+                cells, self.engine.omega, self.engine.n_threads
+            )
         return Tuned(
             family=best.family,
             ridge=self._refitted(best),

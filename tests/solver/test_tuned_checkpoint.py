@@ -334,6 +334,26 @@ def test_a_level_begins_with_the_fits_that_the_file_of_its_neighbour_has(level, 
     assert len(anew.fits[1].tuning.steps) > len(reference.fits[1].tuning.steps)
 
 
+def test_a_following_level_goes_on_from_any_of_its_candidates(level, judged, tmp_path):
+    _, reference = level
+    for path in tmp_path.glob("state*"):
+        path.unlink()
+    kept = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    first, second = (len(fit.tuning.steps) for fit in reference.fits)
+    assert second > 3
+    judged(first)
+    with pytest.raises(Killed):
+        fastemf.complete_levels(LOW, **LEVELS, **kept)
+    for _ in range(second - 1):  # one more candidate each time
+        judged(1)
+        with pytest.raises(Killed):
+            fastemf.complete_levels(LOW, **LEVELS, **kept)
+    judged(None)
+    again = fastemf.complete_levels(LOW, **LEVELS, **kept)
+    for one, two in zip(again.fits, reference.fits, strict=True):
+        same_bits(one, two)
+
+
 def test_leads_are_checked(level, tmp_path):
     path, _ = level
     (tmp_path / "state-0.8.npz").unlink()
