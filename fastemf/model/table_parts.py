@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.pieces import AT_ONCE
 from fastemf.kernels.tables import OF_COL, OF_PRODUCT, OF_ROW
 from fastemf.solver.tables import OF, Table, Tables
 
@@ -57,8 +56,9 @@ class TableParts:
     Attributes
     ----------
     low, high
-        The knots at both ends of the pieces. Tables with the same knots of the product share them,
-        and to those of each come as many of no length as make a multiple of `AT_ONCE`.
+        The knots at both ends of the pieces. Tables with the same knots of the product share them.
+    above, below
+        What the tables add is between these.
     left_out
         What the sums are off by at most: a table over the product alone counts with its middle.
     """
@@ -74,11 +74,12 @@ class TableParts:
             elif of[0] == OF_PRODUCT and tuple(table.knots[0]) not in self._slots:
                 knots = table.knots[0]
                 self._slots[tuple(knots)] = slice(count, count + knots.size - 1)
-                more = -(knots.size - 1) % AT_ONCE
-                low.append(np.pad(knots[:-1], (0, more), constant_values=knots[-1]))
-                high.append(np.pad(knots[1:], (0, more), constant_values=knots[-1]))
+                low.append(knots[:-1])
+                high.append(knots[1:])
                 count += low[-1].size
         self.low, self.high = np.concatenate(low), np.concatenate(high)
+        self.above = sum(float(table.values.max()) for table in tables.each)
+        self.below = sum(float(table.values.min()) for table in tables.each)
 
     def at(self, places: NDArray[np.float64], of: int) -> Parts:
         """Find the parts of rows (`of` is `OF_ROW`) or columns at these places among the knots."""

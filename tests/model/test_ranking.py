@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 import fastemf
+from fastemf.model.best_columns import Hidden, Room, list_columns
 from fastemf.model.ranking import rank_rows, smallest
+from fastemf.model.screen import TILE_COLUMNS, Near, nothing_added
 from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.table_fit import OVER
 from fastemf.solver.tables import STATISTICS, AxisLevels, Table, Tables
@@ -140,9 +142,11 @@ def test_a_screen_that_is_off_by_its_margin_changes_nothing():
     fit = model(rng, 20, 200, 4)
     exact = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(20, 200)
 
-    def off(rows, out):
-        out[...] = exact[rows] + rng.choice([-0.1, 0.1], out.shape)
-        return np.full(rows.size, 0.1)
+    def off(rows):
+        def fill(_, out):
+            out[:, :200] = exact[rows] + rng.choice([-0.1, 0.1], (rows.size, 200))
+
+        return Near(np.full(rows.size, 0.1), TILE_COLUMNS, fill, nothing_added(exact.dtype))
 
     rows = np.arange(20)
     for largest in (False, True):
@@ -189,10 +193,13 @@ def test_ranks_among_many_columns(pairs, dtype, whole):
 
 def errors_of(fit):
     """How far the screen is off, and its margins; where sums leave the range, both are infinite."""
-    rows = np.arange(fit.shape[0])
-    near = np.empty(fit.shape, fit.axes[0].factor.dtype)
-    margin = fit._screen()(rows, near)
-    assert np.isfinite(near).all()
+    m, n = fit.shape
+    screened = fit._screen()(np.arange(m))
+    room = Room.make((m, TILE_COLUMNS), n, n, fit.axes[0].factor.dtype)
+    nothing = Hidden(np.empty(0, np.int64), None).of(np.arange(m), TILE_COLUMNS)
+    list_columns(screened, nothing, n, 1.0, room)
+    assert (room.listed.counts == n).all()  # all numbers
+    margin, near = screened.margin, room.listed.near
     with np.errstate(over="ignore"):
         exact = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(fit.shape)
     off = np.abs(near.astype(np.float64) - exact).max(axis=1)
