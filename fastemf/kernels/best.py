@@ -23,7 +23,8 @@ __all__ = [
 ]
 
 
-HALVINGS = 6  # of the step by which a floor is sought, which then is a thirtieth of the spread
+# A floor is sought by steps that begin with so many mean deviations and are halved so often.
+STEP, HALVINGS = 2.5, 6
 
 
 class Added(NamedTuple):
@@ -34,8 +35,8 @@ class Added(NamedTuple):
     end, none beyond it, and all its length before its beginning.
     """
 
-    above: float  # all is between `below` and `above`
-    below: float
+    below: NDArray[np.float64]  # all that a row gets is between this
+    above: NDArray[np.float64]  # and this
     low: NDArray[Any]  # the knots at both ends of the pieces
     high: NDArray[Any]
     row_terms: NDArray[Any]  # (rows, terms)
@@ -124,21 +125,22 @@ def _reached(values, i, whole, sign, bound):
 def _floor(values, i, whole, sign, n):
     """Find what n values of a row reach and few more do; make those NaN that are not finite.
 
-    It is sought from the mean upwards, without any branch that depends on a value: the n best of
-    the first columns are as many as those of all others that ever enter the heap.
+    It is sought upwards from the mean without a branch that depends on a value. Processors guess
+    where branches go: each value that enters a heap is a wrong guess or two, and from such a floor
+    on few do.
     """
     number = values.dtype.type
-    row, total, squares = values[i, :whole], number(0), number(0)
+    row, share, mean, spread = values[i, :whole], number(1 / whole), number(0), number(0)
     for c in range(whole):
         v = row[c]
         is_finite = (v > -np.inf) & (v < np.inf)
         row[c] = v if is_finite else np.nan
-        v = v if is_finite else number(0)
-        total += v
-        squares += v * v
-    mean = total / whole
-    floor, step = sign * mean, 2 * np.sqrt(squares / whole - mean * mean)
-    if not _reached(values, i, whole, sign, floor) >= n:
+        mean += share * (v if is_finite else number(0))
+    for c in range(whole):
+        off = abs(row[c] - mean)
+        spread += share * (off if off < np.inf else number(0))
+    floor, step = sign * mean, number(STEP) * spread
+    if _reached(values, i, whole, sign, floor) < n:
         return number(-np.inf)
     for _ in range(HALVINGS):
         higher = floor + step
@@ -156,40 +158,53 @@ def _add_where(values, i, c, tile, found, terms):
             add_terms(values, i, c + at, tile, terms)
 
 
+@helper()
+def _bound(heap, i, floor, margin):
+    """Compute what comes near the worst of the n best so far, or near the floor.
+
+    Two values that are both off by the margin may have changed places.
+    """
+    return max(heap[i, 0], floor) - 2 * margin[i]
+
+
 @unit()
 def list_best(first, last, tile, screened):
-    """List all of a tile's columns that may be among the n best of rows first … last − 1."""
-    values, margin, added, listed = (
-        screened.values, screened.margin, screened.added, screened.listed,
-    )  # fmt: skip
-    heap, bounds, counts = listed.heap, listed.bounds, listed.counts
-    places, near, n = listed.places, listed.near, listed.heap.shape[1]
-    row_terms, row_slopes = added.row_terms, added.row_slopes
-    terms = Terms(added.low, added.high, row_terms, added.col_terms, row_slopes, added.col_slopes)
-    has_more = row_terms.shape[1] + row_slopes.shape[1] > 0
-    most = added.above if screened.sign > 0 else -added.below
-    number, begin = values.dtype.type, tile * values.shape[1]
+    """List all of a tile's columns that may be among the n best of rows first … last − 1.
+
+    Tiles come in order, from 0 on.
+    """
+    values, margin, added = screened.values, screened.margin, screened.added
+    below, above, row_terms = added.below, added.above, added.row_terms
+    terms = Terms(
+        added.low, added.high, row_terms, added.col_terms, added.row_slopes, added.col_slopes
+    )
+    heap, bounds, counts = screened.listed.heap, screened.listed.bounds, screened.listed.counts
+    places, near = screened.listed.places, screened.listed.near
+    number, begin, (n, room) = (
+        values.dtype.type,
+        tile * values.shape[1],
+        (heap.shape[1], places.shape[1]),
+    )
     wide, sign = min(values.shape[1], screened.n_cols - begin), number(screened.sign)
     for i in range(first, last):
-        # What comes nowhere near, whatever is added to it, is left as it is.
-        is_added = has_more and margin[i] < np.inf
-        floor = -np.inf
+        is_added, floor, slack = row_terms.shape[1] > 0 and margin[i] < np.inf, -np.inf, 0.0
         if tile == 0:
-            counts[i], bounds[i] = 0, -np.inf
+            counts[i] = 0
             for a in range(n):
                 heap[i, a] = -np.inf
-            if is_added:
+            if is_added:  # everywhere, as nothing is known yet
                 for c in range(0, wide, STRETCH):
                     _add_where(values, i, c, tile, -1, terms)
                 is_added = False
             if wide >= STRETCH:
-                floor = _floor(values, i, wide // STRETCH * STRETCH, sign, n)
-                bounds[i] = floor - 2 * margin[i]
-        slack = most if is_added else 0.0
+                floor = np.float64(_floor(values, i, wide // STRETCH * STRETCH, sign, n))
+            bounds[i] = _bound(heap, i, floor, margin)
+        if is_added:  # where something may come near with it
+            slack = above[i] if sign > 0 else -below[i]
         bound, least, count = number(bounds[i]), number(bounds[i] - slack), counts[i]
         for c in range(0, wide, STRETCH):
             found = at_least(values, i, c, sign, least)
-            if wide - c < STRETCH:  # what is there is followed by anything
+            if wide - c < STRETCH:  # after the last column there may be anything
                 found &= (1 << (wide - c)) - 1
             if found and is_added:
                 _add_where(values, i, c, tile, found, terms)
@@ -201,12 +216,13 @@ def list_best(first, last, tile, screened):
                 if v >= bound and -np.inf < v < np.inf:
                     if v > heap[i, 0]:
                         _replace_smallest(heap, i, v)
-                        # Two values that are both off by the margin may have changed places.
-                        limit = max(heap[i, 0], floor) - 2 * margin[i]
-                        bound, least = number(limit), number(limit - slack)
-                    if count <= places.shape[1]:
+                        bounds[i] = _bound(heap, i, floor, margin)
+                        bound, least = number(bounds[i]), number(bounds[i] - slack)
+                    if count <= room:
                         count = _append(i, begin + j, number(v), count, bound, places, near)
-        bounds[i], counts[i] = bound, count
+        if begin + wide == screened.n_cols and count <= room:
+            count = _kept(i, count, bound, places, near)
+        counts[i] = count
 
 
 class Gathered(NamedTuple):
@@ -222,18 +238,17 @@ class Gathered(NamedTuple):
 
 @unit()
 def gather_listed(first, last, gathered):
-    """Gather what is listed of rows first … last − 1 and within the bound, but for too many."""
+    """Gather what is listed of rows first … last − 1, but for too many."""
     listed = gathered.listed
-    bounds, counts, places, near = listed.bounds, listed.counts, listed.places, listed.near
+    counts, places, near = listed.counts, listed.places, listed.near
     rows, starts, i, j = gathered.rows, gathered.starts, gathered.i, gathered.j
     total, values = 0, gathered.near
     for r in range(first, last):
         starts[r] = total
         count = counts[r] if counts[r] <= places.shape[1] else 0
         for a in range(count):
-            if near[r, a] >= bounds[r]:
-                i[total], j[total], values[total] = rows[r], places[r, a], near[r, a]
-                total += 1
+            i[total], j[total], values[total] = rows[r], places[r, a], near[r, a]
+            total += 1
     starts[last] = total
 
 

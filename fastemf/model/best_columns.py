@@ -1,4 +1,4 @@
-"""The search for the best columns of rows, some columns at a time, of predictions up to a margin."""
+"""The search for the best columns of rows, some columns at a time, of what is nearly predicted."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from fastemf.kernels.threads import ready
 from fastemf.model.screen import Near
 from fastemf.observations.source import Side
 
-__all__ = ["Hidden", "Room", "gather", "list_columns", "write_best"]
+__all__ = ["Hidden", "SearchMemory", "gather", "list_columns", "write_best"]
 
 Ranked = tuple[NDArray[np.int64], NDArray[Any]]  # columns and values, (rows, n)
 
 
-class Room(NamedTuple):
+class SearchMemory(NamedTuple):
     """Memory for predictions of a tile's columns, and for what is listed of each row."""
 
     values: NDArray[Any]
     listed: Listed
 
     @classmethod
-    def make(cls, shape: tuple[int, int], n: int, most: int, dtype: np.dtype[Any]) -> Room:
-        """Make room for rows and columns of that shape, and for `most` columns that are listed."""
+    def make(cls, shape: tuple[int, int], n: int, most: int, dtype: np.dtype[Any]) -> SearchMemory:
+        """Make it for rows and columns of that shape, and for `most` columns that are listed."""
         size = shape[0]
         return cls(
             np.empty(shape, dtype),
@@ -43,9 +43,9 @@ class Room(NamedTuple):
             ),
         )  # fmt: skip
 
-    def first(self, size: int) -> Room:
+    def first(self, size: int) -> SearchMemory:
         """Return the part for so many rows."""
-        return Room(self.values[:size], Listed(*(part[:size] for part in self.listed)))
+        return SearchMemory(self.values[:size], Listed._make(part[:size] for part in self.listed))
 
 
 class Hidden:
@@ -85,9 +85,11 @@ class HiddenCells(NamedTuple):
             values[self.at[first:last], self.cols[first:last] - begin] = np.nan
 
 
-def list_columns(near: Near, hidden: HiddenCells, n_cols: int, sign: float, room: Room) -> None:
+def list_columns(
+    near: Near, hidden: HiddenCells, n_cols: int, sign: float, memory: SearchMemory
+) -> None:
     """List all columns that may be among the best of each row, a tile after the other."""
-    values, listed = room
+    values, listed = memory
     frame = Screened(values, n_cols, sign, near.margin, near.added, listed)
     search = ready(list_best, frame)
     for tile in range(-(-n_cols // near.width)):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.threads import count_threads, single_threaded_blas
 from fastemf.kernels.width import STRETCH
-from fastemf.model.best_columns import Hidden, Room, gather, list_columns, write_best
+from fastemf.model.best_columns import Hidden, SearchMemory, gather, list_columns, write_best
+from fastemf.model.bilinear import PAIRS_PER_BLOCK
 from fastemf.model.prediction import Axes, Predicts
 from fastemf.model.screen import TILE_COLUMNS, Near, Screen, nothing_added
 from fastemf.observations.source import Side
@@ -21,7 +22,7 @@ from fastemf.support.memory import check_memory
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
 CELLS_PER_BLOCK = 1 << 21  # that are predicted one by one
-TILE_BYTES = 1 << 19  # of products that are searched before they leave the second-level cache
+TILE_BYTES = 1 << 20  # of products that are searched before they leave the second-level cache
 SPARE = 240  # columns beyond the n best that may be among them, before there is room for all
 
 
@@ -85,9 +86,11 @@ class _Ranks:
         self._rows, self._n_cols, self._hidden = rows, n_cols, hidden
         self._sign, self._best = sign, best
 
-    def _room(self, n_rows: int, width: int, most: int) -> Room:
+    def _memory(self, n_rows: int, width: int, most: int) -> SearchMemory:
         cols, values = self._best
-        return Room.make((n_rows, width), min(cols.shape[1], self._n_cols), most, values.dtype)
+        return SearchMemory.make(
+            (n_rows, width), min(cols.shape[1], self._n_cols), most, values.dtype
+        )
 
     def find_exactly(self, which: NDArray[np.int64], predict: Predicts) -> None:
         """Find the best of some rows by predicting every cell."""
@@ -101,7 +104,7 @@ class _Ranks:
 
         wide = -(-every.size // STRETCH) * STRETCH
         for part in _parts(which, CELLS_PER_BLOCK // self._n_cols):
-            self._find(part, predicted, self._room(part.size, wide, self._n_cols), None)
+            self._find(part, predicted, self._memory(part.size, wide, self._n_cols), None)
 
     def find_fast(self, which: NDArray[np.int64], screen: Screen, predict: Predicts) -> None:
         """Find the best of some rows, all known, by a screen, in several threads."""
@@ -111,30 +114,41 @@ class _Ranks:
         blocks, own = list(_parts(which, step)), threading.local()
 
         def find(block: int) -> None:
-            if not hasattr(own, "room"):  # memory that is mapped once, not for every block
-                own.room = self._room(blocks[0].size, TILE_COLUMNS, most)
-            many = self._find(blocks[block], screen, own.room, predict)
+            if not hasattr(own, "memory"):  # memory that is mapped once, not for every block
+                own.memory = self._memory(blocks[0].size, TILE_COLUMNS, most)
+            many = self._find(blocks[block], screen, own.memory, predict)
             # Many that are equal, or nearly so, need more room.
             for part in _parts(many, CELLS_PER_BLOCK // (8 * self._n_cols)):
-                room = self._room(part.size, TILE_COLUMNS, self._n_cols)
-                self._find(part, screen, room, predict)
+                memory = self._memory(part.size, TILE_COLUMNS, self._n_cols)
+                self._find(part, screen, memory, predict)
 
         _in_threads(find, range(len(blocks)))
 
     def _find(
-        self, which: NDArray[np.int64], screen: Screen, room: Room, predict: Predicts | None
+        self,
+        which: NDArray[np.int64],
+        screen: Screen,
+        memory: SearchMemory,
+        predict: Predicts | None,
     ) -> NDArray[np.int64]:
         """Write the best of some rows, and return those rows that there was no room for.
 
         Without `predict`, what the screen predicts is exact.
         """
-        rows, room, sign = self._rows[which], room.first(which.size), self._sign
+        rows, memory, sign = self._rows[which], memory.first(which.size), self._sign
         near = screen(rows)
-        list_columns(near, self._hidden.of(rows, near.width), self._n_cols, sign, room)
-        cells = gather(rows, room.listed)
-        found = sign * cells.near if predict is None else predict(cells.i, cells.j)
+        list_columns(near, self._hidden.of(rows, near.width), self._n_cols, sign, memory)
+        cells = gather(rows, memory.listed)
+        found = sign * cells.near if predict is None else _in_parts(predict, cells.i, cells.j)
         write_best(cells, found, sign, which, self._best)
-        return which[room.listed.counts > room.listed.places.shape[1]]
+        return np.asarray(which[memory.listed.counts > memory.listed.places.shape[1]])
+
+
+def _in_parts(predict: Predicts, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[Any]:
+    """Predict cells, so few at a time that no thread waits for others to take part."""
+    ends = range(PAIRS_PER_BLOCK, i.size, PAIRS_PER_BLOCK)
+    parts = zip(np.split(i, ends), np.split(j, ends), strict=True)
+    return np.concatenate([predict(*part) for part in parts])
 
 
 def _parts(items: NDArray[np.int64], step: int) -> Iterator[NDArray[np.int64]]:

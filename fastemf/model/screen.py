@@ -78,12 +78,9 @@ class _TableSum:
         self._moved, self._length = np.where(steep, np.inf, moved), np.where(steep, np.inf, length)
         self._width, self._lost = parts.high - parts.low, (2 * product.least * length).sum()
         self._reach = np.abs(cols.rises).max(axis=0, initial=0.0)
-        # Bounds are compared with in the precision of the model.
-        above, below = parts.above, parts.below
-        rounding = 4 * float(np.finfo(dtype).eps) * max(abs(above), abs(below))
         none = np.empty((0, 0), dtype)
         self._of_cols = Added(
-            above + rounding, below - rounding, low, high,
+            np.empty(0), np.empty(0), low, high,
             none, np.concatenate(self._linear.tiles),
             none, np.concatenate(_tiles(self._sloped(cols), dtype)),
         )  # fmt: skip
@@ -93,8 +90,13 @@ class _TableSum:
 
     def added(self, rows: Parts) -> Added:
         """Return what is added to the products of such rows."""
-        linear = rows.linear.astype(self._product.dtype)
-        return self._of_cols._replace(row_terms=linear, row_slopes=self._sloped(rows))
+        dtype = self._product.dtype
+        # Predictions are compared in the precision of the model.
+        rounding = 4 * float(np.finfo(dtype).eps) * np.maximum(-rows.below, rows.above)
+        return self._of_cols._replace(
+            below=rows.below - rounding, above=rows.above + rounding,
+            row_terms=rows.linear.astype(dtype), row_slopes=self._sloped(rows),
+        )  # fmt: skip
 
     def bounds(
         self, rows: Parts, size: NDArray[np.float64]
@@ -165,7 +167,7 @@ def make_screen(
 def nothing_added(dtype: np.dtype[Any]) -> Added:
     """Make what is added where there are no tables."""
     knots, none = np.empty(0, dtype), np.empty((0, 0), dtype)
-    return Added(0.0, 0.0, knots, knots, none, none, none, none)
+    return Added(np.empty(0), np.empty(0), knots, knots, none, none, none, none)
 
 
 def _limit(dtype: np.dtype[Any]) -> float:
