@@ -25,6 +25,7 @@ __all__ = [
 
 # A floor is sought by steps that begin with so many mean deviations and are halved so often.
 STEP, HALVINGS = 2.5, 6
+FLOOR_COLUMNS = 4 * STRETCH  # the columns it is sought among, which are gone through each time
 
 
 class Added(NamedTuple):
@@ -197,7 +198,8 @@ def list_best(first, last, tile, screened):
                     _add_where(values, i, c, tile, -1, terms)
                 is_added = False
             if wide >= STRETCH:
-                floor = np.float64(_floor(values, i, wide // STRETCH * STRETCH, sign, n))
+                whole = min(wide, FLOOR_COLUMNS) // STRETCH * STRETCH
+                floor = np.float64(_floor(values, i, whole, sign, n))
             bounds[i] = _bound(heap, i, floor, margin)
         if is_added:  # where something may come near with it
             slack = above[i] if sign > 0 else -below[i]
