@@ -111,6 +111,22 @@ def prepared(unit: Unit, first: int, last: int, frame: Frame) -> Callable[[], No
     return run
 
 
+def ready(unit: Unit, frame: Frame) -> Callable[..., None]:
+    """Make a unit a function of its whole numbers alone, to be called again and again on a frame.
+
+    Other threads of Python run meanwhile.
+    """
+    if INTERPRETED:
+        return lambda *numbers: unit.function(*numbers, frame)
+    packed = pack(frame)
+    call = unit.from_python(packed.type)
+
+    def run(*numbers: int) -> None:
+        call(*numbers, packed.address)
+
+    return run
+
+
 def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
     """Cut rows into at most `n_blocks` runs with about equal work, and return the boundaries."""
     done = np.cumsum(work)

@@ -9,7 +9,7 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
-__all__ = ["PANEL", "PANEL_COLUMNS", "TILE_ROWS", "VECTOR_BYTES", "padded"]
+__all__ = ["PANEL", "PANEL_COLUMNS", "STRETCH", "TILE_ROWS", "VECTOR_BYTES", "padded"]
 
 
 def _vector_bytes() -> int:
@@ -27,6 +27,7 @@ def _vector_bytes() -> int:
 
 VECTOR_BYTES = _vector_bytes()
 CACHE_LINE = 64  # bytes
+STRETCH = 64  # numbers that are compared at once: a bit of an int64 for each
 # A tile has as many rows as leave its sums in the registers.
 TILE_ROWS = 8 if VECTOR_BYTES == 64 else 4
 PANEL = 4  # rows of a triangle that are factored together; their tiles are this wide:

@@ -17,7 +17,7 @@ from fastemf.model.screen import Screen, make_screen
 from fastemf.solver.axis import Axis
 from fastemf.support.memory import check_memory
 
-__all__ = ["Axes", "Bilinear", "offsets", "tables_at"]
+__all__ = ["PAIRS_PER_BLOCK", "Axes", "Bilinear", "offsets", "tables_at"]
 
 PAIRS_PER_BLOCK = 1 << 14  # less than a millisecond of work
 FEW = 1 << 8  # cells that are predicted at once, without a launch

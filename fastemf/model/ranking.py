@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.best import Screened, list_best
-from fastemf.kernels.threads import (
-    count_threads,
-    launch,
-    side_by_side,
-    single_threaded_blas,
-)
+from fastemf.kernels.threads import count_threads, side_by_side, single_threaded_blas
+from fastemf.kernels.width import STRETCH
+from fastemf.model.best_columns import Hidden, SearchMemory, gather, list_columns, write_best
+from fastemf.model.bilinear import PAIRS_PER_BLOCK
 from fastemf.model.prediction import Axes, Predicts
-from fastemf.model.screen import Screen
+from fastemf.model.screen import TILE_COLUMNS, Near, Screen, nothing_added
 from fastemf.observations.source import Side
 from fastemf.support.memory import check_memory
 
 __all__ = ["Ranking", "rank_rows", "smallest"]
 
-CELLS_PER_BLOCK = 1 << 21  # in each thread, some 10 MB
-STRIPS = 8  # for each of the n best: their maxima show about what these reach
-SPARE = 240  # columns beyond the n best that may be among them, before all are looked at
+CELLS_PER_BLOCK = 1 << 21  # that are predicted one by one
+TILE_BYTES = 1 << 20  # of products that are searched before they leave the second-level cache
+SPARE = 240  # columns beyond the n best that may be among them, before there is room for all
 
 
 class Ranking(NamedTuple):
@@ -60,76 +58,104 @@ def rank_rows(
         f"a ranking of {n} columns for {rows.size} rows",
         "lower n, or rank some",
     )
-    no_rows = axes[0].unseen[:0] if axes[0].has_intercepts else axes[0].unseen
     cols = np.full((rows.size, n), -1, np.int64)
     values = np.full((rows.size, n), np.nan, axes[0].factor.dtype)
-    step = max(1, CELLS_PER_BLOCK // axes[1].size)
-    own = threading.local()  # memory that is mapped once, not for every block
-
-    def rank_block(first: int) -> None:
-        if not hasattr(own, "room"):
-            own.room = np.empty((min(step, rows.size), axes[1].size), values.dtype)
-        block = rows[first : first + step]
-        near, fast = own.room[: block.size], False
-        if screen is not None and block.min() >= 0:
-            margin, fast = screen(block, near), True
-        else:
-            near[...] = predict(*np.meshgrid(block, np.arange(axes[1].size), indexing="ij"))
-            margin = np.zeros(block.size)
-        near[:, axes[1].unseen] = np.nan
-        near[np.isin(block, no_rows)] = np.nan
-        if seen is not None:
-            near[_cells(seen, block)] = np.nan
-        at, places = _candidates(near, n, margin, largest)
-        found = predict(block[at], places) if fast else near[at, places]
-        kept, rank = _ranked(at, -found if largest else found, n)
-        cols[first + at[kept], rank] = places[kept]
-        values[first + at[kept], rank] = found[kept]
-
-    firsts = range(0, rows.size, step)
-    if screen is None:
-        for first in firsts:
-            rank_block(first)
-    else:
-        # Threads of BLAS, which wait for more work without sleeping, would be in the way.
-        with single_threaded_blas():
-            side_by_side(rank_block, firsts, count_threads(-1))
+    no_rows = axes[0].unseen[:0] if axes[0].has_intercepts else axes[0].unseen
+    hidden, sign = Hidden(axes[1].unseen, seen), 1.0 if largest else -1.0
+    ranks = _Ranks(rows, axes[1].size, hidden, sign, (cols, values))
+    has_columns = ~np.isin(rows, no_rows)
+    is_fast = (rows >= 0) & (screen is not None)
+    ranks.find_exactly(np.flatnonzero(has_columns & ~is_fast), predict)
+    if screen is not None:
+        ranks.find_fast(np.flatnonzero(has_columns & is_fast), screen, predict)
     return Ranking(axes[1].called(cols), values)
 
 
-def _candidates(
-    near: NDArray[Any], n: int, margin: NDArray[np.float64], largest: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the cells that may be among the n best of their rows: row and column, in order."""
-    n_rows, n_cols = near.shape
-    n = min(n, n_cols)
-    room = min(n + SPARE, n_cols)
-    places, counts = np.empty((n_rows, room), np.int64), np.empty(n_rows, np.int64)
-    heap, sign = np.empty((n_rows, n)), 1.0 if largest else -1.0
-    strips = -(-STRIPS * n // 64) * 64
-    tops = np.empty(strips if 4 * strips < n_cols else 0, near.dtype)
-    frame = Screened(np.ascontiguousarray(near), sign, margin, tops, heap, places, counts)
-    launch(list_best, 1, np.array([0, n_rows]), frame)
-    listed = [places[i, :count] for i, count in enumerate(counts.tolist())]
-    for i in np.flatnonzero(counts > room):  # many that are equal, or nearly so
-        with np.errstate(invalid="ignore"):
-            bound = heap[i, 0] - 2 * margin[i]
-            listed[i] = np.flatnonzero((sign * near[i] >= bound) & np.isfinite(near[i]))
-        counts[i] = listed[i].size
-    return np.repeat(np.arange(n_rows), counts), np.concatenate(listed)
+class _Ranks:
+    """Rows, and their best columns and values, which are written as they are found."""
+
+    def __init__(
+        self,
+        rows: NDArray[np.int64],
+        n_cols: int,
+        hidden: Hidden,
+        sign: float,
+        best: tuple[NDArray[np.int64], NDArray[Any]],
+    ) -> None:
+        self._rows, self._n_cols, self._hidden = rows, n_cols, hidden
+        self._sign, self._best = sign, best
+
+    def _memory(self, n_rows: int, width: int, most: int) -> SearchMemory:
+        cols, values = self._best
+        return SearchMemory.make(
+            (n_rows, width), min(cols.shape[1], self._n_cols), most, values.dtype
+        )
+
+    def find_exactly(self, which: NDArray[np.int64], predict: Predicts) -> None:
+        """Find the best of some rows by predicting every cell."""
+        every, nothing = np.arange(self._n_cols), nothing_added(self._best[1].dtype)
+
+        def predicted(rows: NDArray[np.int64]) -> Near:
+            def fill(_: int, out: NDArray[Any]) -> None:
+                out[:, : every.size] = predict(*np.meshgrid(rows, every, indexing="ij"))
+
+            return Near(np.zeros(rows.size), wide, fill, nothing)
+
+        wide = -(-every.size // STRETCH) * STRETCH
+        for part in _parts(which, CELLS_PER_BLOCK // self._n_cols):
+            self._find(part, predicted, self._memory(part.size, wide, self._n_cols), None)
+
+    def find_fast(self, which: NDArray[np.int64], screen: Screen, predict: Predicts) -> None:
+        """Find the best of some rows, all known, by a screen, in several threads."""
+        cols, values = self._best
+        most = min(cols.shape[1] + SPARE, self._n_cols)
+        step = min(TILE_BYTES // (TILE_COLUMNS * values.itemsize), CELLS_PER_BLOCK // most)
+        blocks, own = list(_parts(which, step)), threading.local()
+
+        def find(block: int) -> None:
+            if not hasattr(own, "memory"):  # memory that is mapped once, not for every block
+                own.memory = self._memory(blocks[0].size, TILE_COLUMNS, most)
+            many = self._find(blocks[block], screen, own.memory, predict)
+            # Many that are equal, or nearly so, need more room.
+            for part in _parts(many, CELLS_PER_BLOCK // (8 * self._n_cols)):
+                memory = self._memory(part.size, TILE_COLUMNS, self._n_cols)
+                self._find(part, screen, memory, predict)
+
+        # Threads of BLAS, which wait for more work without sleeping, would be in the way.
+        with single_threaded_blas():
+            side_by_side(find, range(len(blocks)), count_threads(-1))
+
+    def _find(
+        self,
+        which: NDArray[np.int64],
+        screen: Screen,
+        memory: SearchMemory,
+        predict: Predicts | None,
+    ) -> NDArray[np.int64]:
+        """Write the best of some rows, and return those rows that there was no room for.
+
+        Without `predict`, what the screen predicts is exact.
+        """
+        rows, memory, sign = self._rows[which], memory.first(which.size), self._sign
+        near = screen(rows)
+        list_columns(near, self._hidden.of(rows, near.width), self._n_cols, sign, memory)
+        cells = gather(rows, memory.listed)
+        found = sign * cells.near if predict is None else _in_parts(predict, cells.i, cells.j)
+        write_best(cells, found, sign, which, self._best)
+        return np.asarray(which[memory.listed.counts > memory.listed.places.shape[1]])
 
 
-def _ranked(
-    at: NDArray[np.int64], keys: NDArray[Any], n: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the n smallest finite keys of each row, of equal ones the first: which, and their rank.
+def _in_parts(predict: Predicts, i: NDArray[np.int64], j: NDArray[np.int64]) -> NDArray[Any]:
+    """Predict cells, so few at a time that no thread waits for others to take part."""
+    ends = range(PAIRS_PER_BLOCK, i.size, PAIRS_PER_BLOCK)
+    parts = zip(np.split(i, ends), np.split(j, ends), strict=True)
+    return np.concatenate([predict(*part) for part in parts])
 
-    `at` has the rows of the keys, in order.
-    """
-    order = np.lexsort((keys, at))  # stable: ties stay in order
-    order = order[np.isfinite(keys[order])]
-    rank = _counted(np.bincount(at[order]))
-    return order[rank < n], rank[rank < n]
+
+def _parts(items: NDArray[np.int64], step: int) -> Iterator[NDArray[np.int64]]:
+    """Cut into parts of so many items, at least one."""
+    for first in range(0, items.size, max(1, step)):
+        yield items[first : first + max(1, step)]
 
 
 def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
@@ -137,21 +163,10 @@ def smallest(keys: NDArray[Any], n: int) -> NDArray[np.int64]:
 
     A row with fewer gets -1 in the places left.
     """
-    at, places = _candidates(keys, n, np.zeros(keys.shape[0]), largest=False)
-    kept, rank = _ranked(at, keys[at, places], n)
-    out = np.full((keys.shape[0], n), -1, np.int64)
-    out[at[kept], rank] = places[kept]
+    every = np.arange(keys.shape[0])
+    out = np.full((every.size, n), -1, np.int64)
+    nowhere = Hidden(np.empty(0, np.int64), None)
+    best = out, np.empty(out.shape, keys.dtype)
+    ranks = _Ranks(every, keys.shape[1], nowhere, -1.0, best)
+    ranks.find_exactly(every, lambda i, j: keys[i, j])
     return out
-
-
-def _cells(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Find the entries of some rows: which of the rows, and the column; -1 has none."""
-    starts = side.indptr[rows]
-    counts = np.where(rows < 0, 0, side.indptr[rows + 1] - starts)
-    entries = np.repeat(starts, counts) + _counted(counts)
-    return np.repeat(np.arange(rows.size), counts), side.indices[entries]
-
-
-def _counted(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count 0, 1, ..., count - 1 for each count, one after the other."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.frames import pack
-from fastemf.kernels.pieces import TILE_COLUMNS, PieceCols, PieceRows, Pieces, add_pieces
+from fastemf.kernels.best import Added
 from fastemf.kernels.tables import OF_COL, OF_ROW
-from fastemf.kernels.threads import launch, single_threaded_blas
+from fastemf.kernels.threads import single_threaded_blas
 from fastemf.model.table_parts import Parts, TableParts
 from fastemf.solver.axis import Axis
 
-__all__ = ["Screen", "make_screen"]
+__all__ = ["TILE_COLUMNS", "Near", "Screen", "make_screen", "nothing_added"]
 
-# It fills an array with predictions of whole rows, and returns by how much those of each are off.
-Screen = Callable[[NDArray[np.int64], NDArray[Any]], NDArray[np.float64]]
+TILE_COLUMNS = 256  # so that products of many rows are in the second-level cache
+
+
+class Near(NamedTuple):
+    """Predictions of some rows, up to a margin for each, some columns at a time."""
+
+    margin: NDArray[np.float64]
+    width: int  # columns of a tile; the last one may have fewer, and anything after them
+    fill: Callable[[int, NDArray[Any]], None]  # with what products predict for a tile
+    added: Added  # to that
+
+
+Screen = Callable[[NDArray[np.int64]], Near]  # of these rows, all of them known
 
 
 class _Product:
@@ -30,17 +39,13 @@ class _Product:
     small to have all its digits. Both count four times, for the other way and for good measure.
     """
 
-    def __init__(self, right: NDArray[Any], dtype: np.dtype[Any], width: int) -> None:
+    def __init__(self, right: NDArray[Any], dtype: np.dtype[Any]) -> None:
         self.dtype, self._n_terms = dtype, right.shape[1]
         self._eps, self.least = (
             float(number) for number in (np.finfo(dtype).eps, np.finfo(dtype).smallest_subnormal)
         )
         self._reach = np.abs(right).max(axis=0, initial=0.0).astype(np.float64)
-        self.tiles = _tiles(right, dtype, width)
-
-    def fill(self, left: NDArray[Any], tile: int, out: NDArray[Any]) -> None:
-        """Multiply with the columns of one tile."""
-        np.matmul(left.astype(self.dtype, copy=False), self.tiles[tile], out=out)
+        self.tiles = _tiles(right, dtype)
 
     def sizes(self, left: NDArray[Any]) -> NDArray[np.float64]:
         """Return the sum of the sizes of the terms of a row, at most."""
@@ -51,14 +56,14 @@ class _Product:
         return np.asarray(4 * (self._n_terms + more + 4) * (self._eps * size + self.least))
 
 
-class _PieceSum:
-    """A product and what tables over it add, and by how much their sum is off."""
+class _TableSum:
+    """What tables add to a product, and by how much the sum of all is off."""
 
     def __init__(
         self, product: _Product, parts: TableParts, cols: Parts, constant: float, largest: float
     ) -> None:
         dtype = product.dtype
-        self._product, self._linear = product, _Product(cols.linear, dtype, TILE_COLUMNS)
+        self._product, self._linear = product, _Product(cols.linear, dtype)
         ends = np.stack([parts.low, parts.high]) + constant
         # A product that counts is well within such bounds, and so is its distance to a knot.
         bound = 2 * _limit(dtype)
@@ -73,30 +78,25 @@ class _PieceSum:
         self._moved, self._length = np.where(steep, np.inf, moved), np.where(steep, np.inf, length)
         self._width, self._lost = parts.high - parts.low, (2 * product.least * length).sum()
         self._reach = np.abs(cols.rises).max(axis=0, initial=0.0)
-        self._cols = [
-            pack(PieceCols(np.ascontiguousarray(low), np.ascontiguousarray(high), tile.ravel()))
-            for tile in _tiles(self._sloped(cols), dtype, TILE_COLUMNS)
-        ]
-        self._own = threading.local()  # memory that is mapped once, not for every block
+        none = np.empty((0, 0), dtype)
+        self._of_cols = Added(
+            np.empty(0), np.empty(0), low, high,
+            none, np.concatenate(self._linear.tiles),
+            none, np.concatenate(_tiles(self._sloped(cols), dtype)),
+        )  # fmt: skip
 
     def _sloped(self, parts: Parts) -> NDArray[Any]:
         return (parts.rises / self._length).astype(self._product.dtype)
 
-    def fill(self, left: NDArray[Any], rows: Parts, out: NDArray[Any]) -> None:
-        """Predict, some columns at a time: products are in the cache when pieces are added."""
-        if not hasattr(self._own, "room") or self._own.room.shape[1] < left.shape[0]:
-            self._own.room = np.empty((2, left.shape[0], TILE_COLUMNS), out.dtype)
-        products, part = self._own.room[:, : left.shape[0]]
-        left, linear = (side.astype(out.dtype, copy=False) for side in (left, rows.linear))
-        slopes = self._sloped(rows)
-        packed = pack(
-            PieceRows(products, part, slopes if slopes.any() else slopes[:, :0].copy(), out)
-        )
-        every = np.array([0, left.shape[0]])
-        for tile, cols in enumerate(self._cols):
-            self._product.fill(left, tile, products)
-            self._linear.fill(linear, tile, part)
-            launch(add_pieces, 1, every, Pieces(packed, cols, tile * TILE_COLUMNS))
+    def added(self, rows: Parts) -> Added:
+        """Return what is added to the products of such rows."""
+        dtype = self._product.dtype
+        # Predictions are compared in the precision of the model.
+        rounding = 4 * float(np.finfo(dtype).eps) * np.maximum(-rows.below, rows.above)
+        return self._of_cols._replace(
+            below=rows.below - rounding, above=rows.above + rounding,
+            row_terms=rows.linear.astype(dtype), row_slopes=self._sloped(rows),
+        )  # fmt: skip
 
     def bounds(
         self, rows: Parts, size: NDArray[np.float64]
@@ -124,13 +124,14 @@ def make_screen(
 ) -> Screen:
     """Make what predicts whole rows, all known, fast: up to a margin for each row.
 
-    Factors, intercepts and tables over row and column are one matrix product; tables over the
-    product are added to it piece by piece.
+    Factors and intercepts are one matrix product; tables are left to be added to the cells that
+    may be among the best with them.
     """
     (X, Y), (a, c), (rows, cols) = factors, offsets, axes
     dtype, limit = X.dtype, _limit(X.dtype)
     right = [Y] if a.size == 0 else [Y, np.ones((c.size, 1), dtype), c[:, None]]
-    parts, beside, tabled = None, 0.0, False
+    product = _Product(np.column_stack(right), dtype)
+    parts, beside, nothing = None, 0.0, nothing_added(dtype)
     if rows.levels is not None:
         tables = rows.levels.tables
         parts = TableParts(tables)
@@ -138,36 +139,35 @@ def make_screen(
             of_cols = parts.at(cols.table_places, OF_COL)
         # Interpolated in another order; a place among eight knots has three digits fewer.
         beside = 64 * float(np.finfo(np.float64).eps) * tables.largest + parts.left_out
-        tabled = parts.low.size > 0
-        if not tabled:
-            right.append(of_cols.linear)
-    product = _Product(
-        np.column_stack(right), dtype, TILE_COLUMNS if tabled else c.size or Y.shape[0]
-    )
-    pieces = None
-    if parts is not None and tabled:
-        pieces = _PieceSum(product, parts, of_cols, constant, tables.largest)
+        table_sum = _TableSum(product, parts, of_cols, constant, tables.largest)
 
-    def screened(i: NDArray[np.int64], out: NDArray[Any]) -> NDArray[np.float64]:
+    def screened(i: NDArray[np.int64]) -> Near:
         sides = [X[i]] if a.size == 0 else [X[i], a[i, None], np.ones((i.size, 1), dtype)]
-        of_rows = None if parts is None else parts.at(rows.table_places[i], OF_ROW)
-        if of_rows is not None and pieces is None:
-            sides.append(of_rows.linear)
         left = np.column_stack(sides)
         with np.errstate(over="ignore", invalid="ignore"):
             size = product.sizes(left)
-            if of_rows is None or pieces is None:
-                product.fill(left, 0, out)
-                off = product.rounding(size)
+            if parts is None:
+                off, added = product.rounding(size), nothing
             else:
-                pieces.fill(left, of_rows, out)
-                size, off = pieces.bounds(of_rows, size)
+                of_rows = parts.at(rows.table_places[i], OF_ROW)
+                size, off = table_sum.bounds(of_rows, size)
+                added = table_sum.added(of_rows)
         # What may not be a number on the way may be one in the end.
         lost = ~(size < limit)
-        out[lost] = 0.0
-        return np.where(lost, np.inf, off + beside)
+        left[lost] = 0.0
+
+        def fill(tile: int, out: NDArray[Any]) -> None:
+            np.matmul(left, product.tiles[tile], out=out)
+
+        return Near(np.where(lost, np.inf, off + beside), TILE_COLUMNS, fill, added)
 
     return screened
+
+
+def nothing_added(dtype: np.dtype[Any]) -> Added:
+    """Make what is added where there are no tables."""
+    knots, none = np.empty(0, dtype), np.empty((0, 0), dtype)
+    return Added(np.empty(0), np.empty(0), knots, knots, none, none, none, none)
 
 
 def _limit(dtype: np.dtype[Any]) -> float:
@@ -175,9 +175,9 @@ def _limit(dtype: np.dtype[Any]) -> float:
     return float(np.finfo(dtype).max) / 16
 
 
-def _tiles(right: NDArray[Any], dtype: np.dtype[Any], width: int) -> list[NDArray[Any]]:
-    """Transpose, and cut into tiles of as many columns; the last one is filled up with zeros."""
-    tiles = []
+def _tiles(right: NDArray[Any], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
+    """Transpose, and cut into tiles of columns; the last one is filled up with zeros."""
+    tiles, width = [], TILE_COLUMNS
     for first in range(0, right.shape[0], width):
         part = right[first : first + width]
         tile = np.zeros((right.shape[1], width), dtype)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.pieces import AT_ONCE
 from fastemf.kernels.tables import OF_COL, OF_PRODUCT, OF_ROW
 from fastemf.solver.tables import OF, Table, Tables
 
@@ -21,6 +20,8 @@ class Parts(NamedTuple):
 
     linear: NDArray[np.float64]  # (items, terms)
     rises: NDArray[np.float64]  # (items, pieces)
+    below: NDArray[np.float64]  # all that the tables add to an item's cells is between this
+    above: NDArray[np.float64]  # and this
 
 
 class _Turned(NamedTuple):
@@ -57,8 +58,7 @@ class TableParts:
     Attributes
     ----------
     low, high
-        The knots at both ends of the pieces. Tables with the same knots of the product share them,
-        and to those of each come as many of no length as make a multiple of `AT_ONCE`.
+        The knots at both ends of the pieces. Tables with the same knots of the product share them.
     left_out
         What the sums are off by at most: a table over the product alone counts with its middle.
     """
@@ -74,9 +74,8 @@ class TableParts:
             elif of[0] == OF_PRODUCT and tuple(table.knots[0]) not in self._slots:
                 knots = table.knots[0]
                 self._slots[tuple(knots)] = slice(count, count + knots.size - 1)
-                more = -(knots.size - 1) % AT_ONCE
-                low.append(np.pad(knots[:-1], (0, more), constant_values=knots[-1]))
-                high.append(np.pad(knots[1:], (0, more), constant_values=knots[-1]))
+                low.append(knots[:-1])
+                high.append(knots[1:])
                 count += low[-1].size
         self.low, self.high = np.concatenate(low), np.concatenate(high)
 
@@ -84,24 +83,28 @@ class TableParts:
         """Find the parts of rows (`of` is `OF_ROW`) or columns at these places among the knots."""
         linear, none = [], np.ones((places.shape[0], 1))
         rises = np.zeros((places.shape[0], self.low.size))
+        below, above = np.zeros((2, places.shape[0]))
         for kinds, columns, table in self._tables:
             x, y = (places[:, column] for column in columns)
             V = table.values
-            if kinds == (OF_ROW, OF_COL):
-                linear.append(
-                    _weights(x, V.shape[0]) @ V if of == OF_ROW else _weights(y, V.shape[1])
-                )
+            ends = V.reshape(1, -1)  # the values that others are between
+            if kinds == (OF_ROW, OF_COL) and of == OF_ROW:
+                linear.append(ends := _weights(x, V.shape[0]) @ V)
+            elif kinds == (OF_ROW, OF_COL):
+                linear.append(_weights(y, V.shape[1]))
             elif kinds == (OF_PRODUCT, OF_PRODUCT):
                 linear.append(none * (V.max() + V.min()) / 2 if of == OF_ROW else none)
             elif kinds[1] != of:
                 linear.append(none)
             elif kinds[0] == of:
-                linear.append(table.between(x, y)[:, None])
+                linear.append(ends := table.between(x, y)[:, None])
             else:
-                at_knots = _weights(y, V.shape[1]) @ V.T
-                linear.append(at_knots[:, -1:])
-                rises[:, self._slots[tuple(table.knots[0])]] += np.diff(at_knots, axis=1)
-        return Parts(np.column_stack(linear), rises)
+                ends = _weights(y, V.shape[1]) @ V.T
+                linear.append(ends[:, -1:])
+                rises[:, self._slots[tuple(table.knots[0])]] += np.diff(ends, axis=1)
+            below += ends.min(axis=1)
+            above += ends.max(axis=1)
+        return Parts(np.column_stack(linear), rises, below, above)
 
 
 def _weights(places: NDArray[np.float64], n_knots: int) -> NDArray[np.float64]:

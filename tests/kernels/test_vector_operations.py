@@ -11,7 +11,7 @@ from fastemf.kernels import row, vectors
 from fastemf.kernels.compilation import INTERPRETED
 from fastemf.kernels.frames import Plan, Unset, code_of, pack
 from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, RowSweep, Sample
-from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
+from fastemf.kernels.width import PANEL, STRETCH, TILE_ROWS, VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
 
@@ -317,3 +317,60 @@ def test_a_batch_is_factored_and_solved_lane_by_lane(dtype, q):
             L = np.linalg.cholesky(H)
             least = np.min(np.diag(L) ** 2 / np.diag(H))
             np.testing.assert_allclose(share[member], least, rtol=1e4 * limits.eps)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_reaches_a_bound_has_its_bit_set(dtype, sign):
+    rng = np.random.default_rng(0)
+    values = rng.integers(-3, 4, (3, 2 * STRETCH + 5)).astype(dtype)
+    values[1, [9, 11, 12]] = np.nan, np.inf, -np.inf
+
+    @numba.njit
+    def call(values, sign, bound):
+        found = vectors.at_least(values, 1, 5, sign, bound)
+        return found, vectors.count_bits(found), vectors.lowest(found)
+
+    for bound in (-np.inf, -1, 2, 3, np.inf):
+        reached = np.flatnonzero(sign * values[1, 5 : 5 + STRETCH] >= bound)
+        found, count, first = call(values, dtype(sign), dtype(bound))
+        bits = [place for place in range(STRETCH) if int(found) >> place & 1]
+        assert bits == reached.tolist()
+        assert count == reached.size
+        assert first == reached[0]
+
+
+@pytest.mark.parametrize("n_pieces", [0, 1, 9])
+@pytest.mark.parametrize("n_terms", [1, 4])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tables_are_added_to_a_vector(dtype, n_terms, n_pieces):
+    rng = np.random.default_rng(n_pieces)
+    lanes, tile, row = lanes_of(dtype), 2, 1
+    wide = 3 * lanes
+
+    def numbers(*shape):
+        return rng.standard_normal(shape).astype(dtype)
+
+    knots = np.sort(numbers(n_pieces + 1))
+    terms = vectors.Terms(
+        knots[:-1].copy(), knots[1:].copy(), numbers(2, n_terms), numbers(3 * n_terms, wide),
+        numbers(2, n_pieces), numbers(3 * n_pieces, wide),
+    )  # fmt: skip
+    before = numbers(2, wide)
+    before[row, lanes + 1] = np.nan
+    values = before.copy()
+
+    @numba.njit
+    def call(values, terms):
+        vectors.add_terms(values, row, lanes, tile, terms)
+
+    call(values, terms)
+    here, p = slice(lanes, 2 * lanes), before[row, lanes : 2 * lanes].astype(np.float64)
+    expected = p + terms.row_terms[row] @ terms.col_terms[tile * n_terms :][:n_terms, here]
+    for a in range(n_pieces):
+        short = np.clip(terms.high[a] - p, 0, terms.high[a] - terms.low[a])
+        slopes = terms.row_slopes[row, a] + terms.col_slopes[tile * n_pieces + a, here]
+        expected -= slopes * short
+    np.testing.assert_allclose(values[row, here], expected, atol=200 * np.finfo(dtype).eps)
+    values[row, here] = before[row, here]
+    np.testing.assert_array_equal(values, before)

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 import fastemf
+from fastemf.kernels.width import STRETCH
+from fastemf.model.best_columns import Hidden, SearchMemory, list_columns
 from fastemf.model.ranking import rank_rows, smallest
+from fastemf.model.screen import TILE_COLUMNS, Near, nothing_added
 from fastemf.solver.axis import Axis, AxisNoise
 from fastemf.solver.table_fit import OVER
 from fastemf.solver.tables import STATISTICS, AxisLevels, Table, Tables
@@ -140,9 +143,11 @@ def test_a_screen_that_is_off_by_its_margin_changes_nothing():
     fit = model(rng, 20, 200, 4)
     exact = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(20, 200)
 
-    def off(rows, out):
-        out[...] = exact[rows] + rng.choice([-0.1, 0.1], out.shape)
-        return np.full(rows.size, 0.1)
+    def off(rows):
+        def fill(_, out):
+            out[:, :200] = exact[rows] + rng.choice([-0.1, 0.1], (rows.size, 200))
+
+        return Near(np.full(rows.size, 0.1), TILE_COLUMNS, fill, nothing_added(exact.dtype))
 
     rows = np.arange(20)
     for largest in (False, True):
@@ -189,10 +194,13 @@ def test_ranks_among_many_columns(pairs, dtype, whole):
 
 def errors_of(fit):
     """How far the screen is off, and its margins; where sums leave the range, both are infinite."""
-    rows = np.arange(fit.shape[0])
-    near = np.empty(fit.shape, fit.axes[0].factor.dtype)
-    margin = fit._screen()(rows, near)
-    assert np.isfinite(near).all()
+    m, n = fit.shape
+    screened = fit._screen()(np.arange(m))
+    room = SearchMemory.make((m, TILE_COLUMNS), n, n, fit.axes[0].factor.dtype)
+    nothing = Hidden(np.empty(0, np.int64), None).of(np.arange(m), TILE_COLUMNS)
+    list_columns(screened, nothing, n, 1.0, room)
+    assert (room.listed.counts == n).all()  # all numbers
+    margin, near = screened.margin, room.listed.near
     with np.errstate(over="ignore"):
         exact = fit.predict(*np.indices(fit.shape).reshape(2, -1)).reshape(fit.shape)
     off = np.abs(near.astype(np.float64) - exact).max(axis=1)
@@ -219,6 +227,8 @@ def test_margins_with_tables_are_those_of_rounding():
         assert (margin < 1e5 * np.finfo(dtype).eps * np.abs(exact).max()).all()
 
 
+# Interpreted kernels warn where sums leave the range; compiled ones do not.
+@pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
 @given(
     seeds,
     st.sampled_from([0, 1, 5, 30]),
@@ -271,6 +281,129 @@ def test_tables_far_above_the_product_do_not_hide_the_best():
     np.testing.assert_array_equal(values, expected[1])
 
 
+def same(found, expected):
+    np.testing.assert_array_equal(found.cols, expected[0])
+    np.testing.assert_array_equal(found.values, expected[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    "width", [1, STRETCH - 1, STRETCH, STRETCH + 1, TILE_COLUMNS - 1, TILE_COLUMNS]
+)
+def test_the_best_are_found_wherever_they_are_in_a_tile(width, dtype):
+    """As the first, the last and the only column of a tile, and across its boundaries."""
+    for tiles in (0, 1, 2):
+        n_cols = tiles * TILE_COLUMNS + width
+        places = np.unique([0, width - 1, TILE_COLUMNS - 1, TILE_COLUMNS, n_cols // 2, n_cols - 1])
+        places = places[places < n_cols]
+        levels = np.zeros(n_cols, dtype)
+        levels[places] = 1 + np.arange(places.size)
+        fit = model(np.random.default_rng(width), 3, n_cols, 2, dtype=dtype)
+        cols = replace(fit.cols, factor=1e-3 * fit.cols.factor.astype(dtype), intercepts=levels)
+        fit = replace(fit, cols=cols)
+        for n in (1, places.size, min(places.size + 3, n_cols)):
+            same(fit.rank(None, n, order="largest"), by_sorting(fit, n, True))
+            same(fit.rank(None, n, order="smallest"), by_sorting(fit, n, False))
+        assert fit.rank(0, places.size, order="largest").cols.tolist() == places[::-1].tolist()
+
+
+@pytest.mark.parametrize("n", [1, 10, TILE_COLUMNS - 1, TILE_COLUMNS + 1, 600, 700])
+@pytest.mark.parametrize("tables", [False, True])
+def test_as_many_as_several_tiles_have(n, tables):
+    rng = np.random.default_rng(n)
+    made = tables_of(rng, OVER) if tables else None
+    fit = model(rng, 3, 700, 2, tables=made, unseen=[0, TILE_COLUMNS, 699])
+    for largest in (False, True):
+        found = fit.rank(None, n, order="largest" if largest else "smallest")
+        same(found, by_sorting(fit, n, largest))
+
+
+@pytest.mark.parametrize("k", [0, 1])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_ties_over_several_tiles_go_to_the_first_column(k, dtype):
+    """More than there is room for in the first search, in some rows or in all."""
+    rng = np.random.default_rng(k)
+    fit = model(rng, 5, 1000, k, dtype=dtype, whole=True, unseen=[1])
+    seen = np.where(rng.random(fit.shape) < 0.1, 1.0, np.nan)
+    for n in (1, 7, 300):
+        same(
+            fit.rank(None, n, order="largest", seen=seen),
+            by_sorting(fit, n, True, ~np.isnan(seen)),
+        )
+    level = replace(fit.cols, intercepts=np.zeros(1000, dtype), factor=0 * fit.cols.factor)
+    equal = replace(fit, cols=replace(level, unseen=np.empty(0, np.int64)))
+    assert (equal.rank(None, 4, order="smallest").cols == np.arange(4)).all()
+
+
+def test_nothing_but_what_is_hidden_has_no_best_columns():
+    fit = model(np.random.default_rng(0), 4, 600, 2, unseen=np.arange(600))
+    found = fit.rank(None, 3, order="largest")
+    assert (found.cols == -1).all()
+    assert np.isnan(found.values).all()
+    fit = model(np.random.default_rng(0), 4, 600, 2, unseen=np.arange(500))
+    seen = np.full(fit.shape, np.nan)
+    seen[1, 500:] = seen[2, 501:] = 1.0
+    found = fit.rank(None, 3, order="largest", seen=seen)
+    same(found, by_sorting(fit, 3, True, ~np.isnan(seen)))
+    assert found.cols[1].tolist() == [-1, -1, -1]
+    assert found.cols[2].tolist() == [500, -1, -1]
+
+
+def test_unknown_rows_are_ranked_beside_known_ones():
+    fit = model(np.random.default_rng(0), 6, 600, 2)
+    rows = np.array([3, -1, 0, -1])
+    found = rank_rows(
+        fit.axes, fit._cells, rows, 5, largest=True, seen=None, screen=fit._screen()
+    )  # fmt: skip
+    alone = rank_rows(fit.axes, fit._cells, rows, 5, largest=True, seen=None)
+    same(found, alone)
+
+
+@pytest.mark.parametrize("lost", [[0], [1, 3], [0, 1, 2, 3]])
+def test_rows_of_any_margin_are_ranked_by_exact_predictions(lost):
+    rng = np.random.default_rng(0)
+    fit = model(rng, 4, 700, 2, tables=tables_of(rng, OVER))
+    screen = fit._screen()
+
+    def off(rows):
+        near = screen(rows)
+
+        def fill(tile, out):
+            near.fill(tile, out)
+            out[np.isin(rows, lost)] = 0.0
+
+        margin = np.where(np.isin(rows, lost), np.inf, near.margin)
+        return near._replace(margin=margin, fill=fill)
+
+    for largest in (False, True):
+        found = rank_rows(
+            fit.axes, fit._cells, np.arange(4), 5, largest=largest, seen=None, screen=off
+        )
+        same(found, by_sorting(fit, 5, largest))
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("over", EVERY_PAIR)
+def test_what_tables_add_is_within_their_bounds(over, largest):
+    """Tables far above or below the product: a bound that is too narrow would hide the best."""
+    for level in (-1e3, 0.0, 1e3):
+        rng = np.random.default_rng(EVERY_PAIR.index(over))
+        made = tables_of(rng, [over], 30.0)
+        table = replace(made.each[0], values=made.each[0].values + level)
+        fit = model(rng, 3, 800, 2, dtype=np.float32, tables=replace(made, each=(table,)))
+        same(fit.rank(None, 9, order="largest" if largest else "smallest"),
+             by_sorting(fit, 9, largest))  # fmt: skip
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_ranks_do_not_depend_on_the_number_of_threads(n_threads, monkeypatch):
+    fit = model(np.random.default_rng(0), 40, 300, 3, dtype=np.float32)
+    expected = by_sorting(fit, 4, True)
+    monkeypatch.setattr("fastemf.model.ranking.TILE_BYTES", 7 * 4 * TILE_COLUMNS)
+    monkeypatch.setattr("fastemf.model.ranking.count_threads", lambda _: n_threads)
+    same(fit.rank(None, 4, order="largest"), expected)
+
+
 def test_rows_whose_squares_vanish_are_ranked():
     rng = np.random.default_rng(0)
     fit = model(rng, 40, 60, 5, intercepts=False)
@@ -278,6 +411,22 @@ def test_rows_whose_squares_vanish_are_ranked():
     fit = replace(fit, rows=Axis(1e-165 * fit.X), cols=Axis(near))
     cols, _ = fit.rank(None, 5, order="smallest")
     np.testing.assert_array_equal(cols, by_sorting(fit, 5, False)[0])
+
+
+@pytest.mark.parametrize("n_keys", [1, STRETCH, 5 * STRETCH + 7])
+def test_smallest_agrees_with_sorting(n_keys):
+    rng = np.random.default_rng(n_keys)
+    keys = rng.integers(-20, 20, (6, n_keys)).astype(np.float64)
+    keys[rng.random(keys.shape) < 0.3] = np.nan
+    keys[rng.random(keys.shape) < 0.1] = -np.inf
+    keys[rng.random(keys.shape) < 0.1] = np.inf
+    keys[5] = np.nan
+    for n in (1, 3, n_keys, n_keys + 2):
+        finite = np.where(np.isfinite(keys), keys, np.inf)
+        order = np.argsort(finite, axis=1, kind="stable")
+        expected = np.where(np.isfinite(np.take_along_axis(keys, order, 1)), order, -1)
+        expected = np.pad(expected, ((0, 0), (0, 2)), constant_values=-1)[:, :n]
+        np.testing.assert_array_equal(smallest(keys, n), expected)
 
 
 def test_smallest_leaves_out_what_is_not_finite():

@@ -3,11 +3,14 @@
 # mypy: disable-error-code="assignment"
 
 from fastemf.kernels.compilation import INTERPRETED
+from fastemf.kernels.vectors.terms import Terms
 
 if INTERPRETED:
     from fastemf.kernels.vectors.meaning import (
+        add_terms,
         at_least,
         copy,
+        count_bits,
         dots,
         fetch,
         fetch_ones,
@@ -18,6 +21,7 @@ if INTERPRETED:
         lanes_of,
         lanes_out,
         long_dots,
+        lowest,
         make_corner_tile,
         make_tile,
         make_weighted_sum,
@@ -36,6 +40,7 @@ else:
     from fastemf.kernels.vectors.observations import (
         at_least,
         copy,
+        count_bits,
         dots,
         fetch,
         fetch_ones,
@@ -44,6 +49,7 @@ else:
         keep_sampled,
         lanes_of,
         long_dots,
+        lowest,
         make_weighted_sum,
         move,
         multiply_at,
@@ -51,6 +57,7 @@ else:
         trial,
         update_residuals,
     )
+    from fastemf.kernels.vectors.sums import add_terms
     from fastemf.kernels.vectors.triangles import (
         lanes_in,
         lanes_out,
@@ -61,8 +68,11 @@ else:
     )
 
 __all__ = [
+    "Terms",
+    "add_terms",
     "at_least",
     "copy",
+    "count_bits",
     "dots",
     "fetch",
     "fetch_ones",
@@ -73,6 +83,7 @@ __all__ = [
     "lanes_of",
     "lanes_out",
     "long_dots",
+    "lowest",
     "make_corner_tile",
     "make_tile",
     "make_weighted_sum",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fastemf.kernels.hashing import is_in_sample
-from fastemf.kernels.width import PANEL, PANEL_COLUMNS, VECTOR_BYTES
+from fastemf.kernels.width import PANEL, PANEL_COLUMNS, STRETCH, VECTOR_BYTES
 
 
 def lanes_of(array):
@@ -114,8 +114,27 @@ def move(v, r, s, at, upper, lower):
 
 
 def at_least(values, row, column, sign, bound):
-    part = sign * values[row, column : column + lanes_of(values)]
-    return sum(1 << int(lane) for lane in np.flatnonzero(part >= bound))
+    part = sign * values[row, column : column + STRETCH]
+    return sum(1 << int(place) for place in np.flatnonzero(part >= bound))
+
+
+def lowest(bits):
+    return (bits & -bits).bit_length() - 1
+
+
+def count_bits(bits):
+    return bits.bit_count()
+
+
+def add_terms(values, row, column, tile, terms):
+    low, high, row_terms, col_terms, row_slopes, col_slopes = terms
+    wide = slice(column, column + lanes_of(values))
+    p, (n_terms, n_pieces) = values[row, wide].copy(), (row_terms.shape[1], low.size)
+    for a in range(n_terms):
+        values[row, wide] += row_terms[row, a] * col_terms[tile * n_terms + a, wide]
+    for a in range(n_pieces):
+        short = np.fmax(p, low[a]) - np.fmax(p, high[a])
+        values[row, wide] += (row_slopes[row, a] + col_slopes[tile * n_pieces + a, wide]) * short
 
 
 def copy(out, out_row, source, row):

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from fastemf.kernels.hashing import MULTIPLIER
 from fastemf.kernels.vectors.instructions import Vectors
-from fastemf.kernels.width import VECTOR_BYTES
+from fastemf.kernels.width import STRETCH, VECTOR_BYTES
 
 
 @intrinsic
@@ -347,17 +347,37 @@ def _at_least_codegen(context, builder, signature, args):
     values, row, column, sign, bound = args
     kind = signature.args[0]
     do = Vectors(context, builder, kind.dtype)
-    found = do.load(do.pointer(kind, values, row, column))
-    found = builder.fmul(found, do.splat(sign))
-    bits = builder.bitcast(builder.fcmp_ordered(">=", found, do.splat(bound)), ir.IntType(do.lanes))
-    return builder.zext(bits, do.INDEX)
+    start, sign, bound = do.pointer(kind, values, row, column), do.splat(sign), do.splat(bound)
+    found = do.INDEX(0)
+    for number in range(STRETCH // do.lanes):
+        vector = builder.fmul(do.load(start, number), sign)
+        bits = builder.fcmp_ordered(">=", vector, bound)
+        bits = builder.zext(builder.bitcast(bits, ir.IntType(do.lanes)), do.INDEX)
+        found = builder.or_(found, builder.shl(bits, do.INDEX(number * do.lanes)))
+    return found
 
 
 @intrinsic
 def at_least(typing, values, row, column, sign, bound):
-    """Tell where sign · values[row, column:…] ≥ bound, one bit per lane of a vector."""
+    """Tell where sign · values[row, column:column + STRETCH] ≥ bound, a bit for each, as int64."""
     n = types.int64
     return n(values, n, n, values.dtype, values.dtype), _at_least_codegen
+
+
+@intrinsic
+def lowest(typing, bits):
+    """Return the place of the lowest bit that is set; there must be one."""
+
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return types.int64(types.int64), codegen
+
+
+@intrinsic
+def count_bits(typing, bits):
+    """Count the bits that are set."""
+    return types.int64(types.int64), lambda context, builder, _, args: builder.ctpop(args[0])
 
 
 def _copy_codegen(context, builder, signature, args):
