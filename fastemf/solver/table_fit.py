@@ -8,13 +8,11 @@ lifts a high level, and shrinks a prediction that is not to be trusted.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.kernels.threads import side_by_side
 from fastemf.loss import expectile, sign_weights
 from fastemf.solver.judged import Judged
 from fastemf.solver.sampling import FOLDS
@@ -48,7 +46,7 @@ class FittedTables(NamedTuple):
     effective_omega: float  # likewise
 
 
-def fitted_tables(judged: Judged, omega: float, n_threads: int = 1) -> FittedTables:
+def fitted_tables(judged: Judged, omega: float) -> FittedTables:
     """Fit those tables, one after the other, that lower the loss of folds not fitted."""
     fold_of, v = judged.hashes % FOLDS, judged.weights
     others = [fold_of != fold for fold in range(FOLDS)]
@@ -64,8 +62,12 @@ def fitted_tables(judged: Judged, omega: float, n_threads: int = 1) -> FittedTab
             continue
         x, y = (places(*each) for each in zip(pair, knots, strict=True))
         table = _fitted(over, knots, x, y, left, v, omega)
-        without = partial(_without, over, knots, x, y, v, omega)
-        rest = np.stack(side_by_side(without, zip(apart, others, strict=True), n_threads))
+        rest = np.stack([
+            apart[fold] - _fitted(
+                over, knots, x[other], y[other], apart[fold][other], v[other], omega
+            ).between(x, y)
+            for fold, other in enumerate(others)
+        ])  # fmt: skip
         if _loss(_own(rest, fold_of), v, omega) >= _loss(_own(apart, fold_of), v, omega):
             continue
         tables.append(table)
@@ -79,20 +81,6 @@ def fitted_tables(judged: Judged, omega: float, n_threads: int = 1) -> FittedTab
         tuple(tables), level + expectile(left, omega, v), _loss(honest, v, omega) / float(v.sum()),
         below / (above + below) if above + below > 0 else float("nan"),
     )  # fmt: skip
-
-
-def _without(
-    over: tuple[str, str],
-    knots: list[NDArray[np.float64]],
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    v: NDArray[np.float64],
-    omega: float,
-    given: tuple[NDArray[np.float64], NDArray[np.bool_]],
-) -> NDArray[np.float64]:
-    """Compute what the table of some of the residuals leaves of all."""
-    r, some = given
-    return r - _fitted(over, knots, x[some], y[some], r[some], v[some], omega).between(x, y)
 
 
 def _centred(

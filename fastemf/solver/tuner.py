@@ -393,9 +393,7 @@ class Tuner:
         if self.intercepts:
             cells = judged_cells(self.trials, best.fits, self.simple.fits, scales, marks)
             plain = expectile(cells.residuals, self.engine.omega, cells.weights)
-            tables, correction, loss, level = fitted_tables(
-                cells, self.engine.omega, self.engine.n_threads
-            )
+            tables, correction, loss, level = fitted_tables(cells, self.engine.omega)
         return Tuned(
             family=best.family,
             ridge=self._refitted(best),
