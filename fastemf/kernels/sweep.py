@@ -69,6 +69,7 @@ def solve_rows(begin, end, sweep):
     predicted, afresh = batch.predicted, batch.afresh
     q = penalties.shape[1]
     exact = problem.max_newton > 0 and problem.steps == 0
+    even = exact and problem.upper == problem.lower
     curvature = 1 if exact or problem.leverages > 0 else 0
     # Element (b, a) of the triangles is U[begin[b] + a]: row b lacks the vectors before b.
     offset = 0
@@ -98,7 +99,8 @@ def solve_rows(begin, end, sweep):
                 continue
             whole = -(-d // lanes) * lanes
             length[l], at[l], project[l] = d, filled, True
-            home[l] = filled if filled + whole <= spare else -1
+            # What is not needed twice is better packed in the first-level cache.
+            home[l] = filled if filled + whole <= spare and not even else -1
             filled += whole
             invoke(code.evaluate, l, i, curvature, 0, sweep, batch)
             # The square may leave the range, and so may the reciprocal of what is still smaller.
