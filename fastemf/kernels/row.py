@@ -61,7 +61,6 @@ _slope_even_2 = make_tile(TILE_ROWS, 2, True, whole=HALF)
 _corner_10, _corner_12 = make_corner_tile(10), make_corner_tile(12)
 
 AHEAD = 256  # values
-VISIBLE = 1e-3  # share of an objective that its loss must be to be found as a difference
 # Such machines have the 32 registers that corners need, and do more half vectors at a time.
 CORNERS = HALVES = VECTOR_BYTES == 64
 
@@ -172,58 +171,33 @@ def add_slope(l, place, at, count, keep, r, out, sweep, batch):
         a += lanes
 
 
-@unit()
-def evaluate(l, i, curvature, again, sweep, batch):
-    """Compute all there is to know at x: r, half the negative gradient g, and f.
-
-    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding of f.
-    Σ v r² over the residuals ≥ 0 and < 0 goes to the reports.
-    """
-    indptr, indices = sweep.rows.indptr, sweep.rows.indices
-    values, weights = sweep.rows.values, sweep.rows.weights
-    other, offset, code = sweep.problem.other, sweep.problem.offset, sweep.code
-    sample = sweep.problem.sample
+@helper()
+def fetch_observed(i, o, count, e, sweep, batch):
+    """Fill r from o on with `count` values from e on less their offsets, v with their weights."""
+    indices, weights, offset = sweep.rows.indices, sweep.rows.weights, sweep.problem.offset
+    sample, v, r = sweep.problem.sample, batch.v, batch.r
     scales, marks, own, begin, span = (
         sample.scales, sample.marks, sample.own, sample.first, sample.span
     )  # fmt: skip
-    rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
+    fetch(r, o, count, sweep.rows.values, e)
+    if weights.size:
+        fetch(v, o, count, weights, e)
+    else:
+        fetch_ones(v, o, count)
+    if offset.size:
+        subtract_at(r, o, count, offset, indices, e)
+    if scales.size:
+        multiply_at(v, o, count, scales, indices, e)
+    if marks.size:
+        keep_sampled(v, o, count, marks, indices, e, own[i], begin, span)
+
+
+@helper()
+def report(l, i, above, below, size, curvature, again, sweep, batch):
+    """Add the ridge to g and f, and report what `evaluate` found."""
+    stats, eps, q = sweep.reports.stats, sweep.problem.eps, batch.ridge.shape[1]
     ridge, x, g, gram = batch.ridge, batch.x, batch.g, batch.gram
-    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
-    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
-    stats, eps = sweep.reports.stats, sweep.problem.eps
-    lanes, q, first = lanes_of(r), ridge.shape[1], indptr[i]
-    d = indptr[i + 1] - first
-    above = 0.0
-    below = 0.0
-    size = 0.0
-    for base in range(0, d, chunk):
-        count = min(chunk, d - base)
-        whole = -(-count // lanes) * lanes
-        e, o = first + base, at + base
-        keep = 1 if base > 0 else 0
-        place = home + base if home >= 0 else spare
-        for c in range(0, count, lanes):
-            gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
-            hint(values, e + c + AHEAD)
-        fetch(r, o, count, values, e)
-        if weights.size:
-            fetch(v, o, count, weights, e)
-        else:
-            fetch_ones(v, o, count)
-        if offset.size:
-            subtract_at(r, o, count, offset, indices, e)
-        if scales.size:
-            multiply_at(v, o, count, scales, indices, e)
-        if marks.size:
-            keep_sampled(v, o, count, marks, indices, e, own[i], begin, span)
-        squares = update_residuals(v, r, s, w, o, whole, upper, lower)
-        above += squares[0]
-        below += squares[1]
-        size += squares[2]
-        if curvature:
-            invoke(code.add_products, l, place, o, count, keep, e + count, 0, sweep, batch)
-        else:
-            add_slope(l, place, o, count, keep, r, g, sweep, batch)
+    upper, lower = g.dtype.type(sweep.problem.upper), g.dtype.type(sweep.problem.lower)
     penalty = 0.0
     for a in range(q):
         g[l, a] -= ridge[l, a] * x[l, a]
@@ -240,6 +214,44 @@ def evaluate(l, i, curvature, again, sweep, batch):
         for a in range(q):
             size += q * np.float64(gram[top + a, a]) * x[l, a] ** 2
     batch.noise[l] = 256 * eps * eps * size  # residuals are differences of numbers of this size
+
+
+@unit()
+def evaluate(l, i, curvature, again, sweep, batch):
+    """Compute all there is to know at x: r, half the negative gradient g, and f.
+
+    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding of f.
+    Σ v r² over the residuals ≥ 0 and < 0 goes to the reports.
+    """
+    indptr, indices, values = sweep.rows.indptr, sweep.rows.indices, sweep.rows.values
+    other, code = sweep.problem.other, sweep.code
+    rows, v, r, s, w, x, g = batch.rows, batch.v, batch.r, batch.s, batch.w, batch.x, batch.g
+    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
+    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
+    lanes, first = lanes_of(r), indptr[i]
+    d = indptr[i + 1] - first
+    above = 0.0
+    below = 0.0
+    size = 0.0
+    for base in range(0, d, chunk):
+        count = min(chunk, d - base)
+        whole = -(-count // lanes) * lanes
+        e, o = first + base, at + base
+        keep = 1 if base > 0 else 0
+        place = home + base if home >= 0 else spare
+        for c in range(0, count, lanes):
+            gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
+            hint(values, e + c + AHEAD)
+        fetch_observed(i, o, count, e, sweep, batch)
+        squares = update_residuals(v, r, s, w, o, whole, upper, lower)
+        above += squares[0]
+        below += squares[1]
+        size += squares[2]
+        if curvature:
+            invoke(code.add_products, l, place, o, count, keep, e + count, 0, sweep, batch)
+        else:
+            add_slope(l, place, o, count, keep, r, g, sweep, batch)
+    report(l, i, above, below, size, curvature, again, sweep, batch)
 
 
 @helper()
@@ -345,37 +357,6 @@ def row_line_search(l, i, s, sweep, batch):
     return step
 
 
-@helper()
-def _take_predicted(l, i, sweep, batch):
-    """Take the full step without a pass over the observations; tell whether that was possible.
-
-    Where signs do not matter f is a quadratic, and the step brings what it predicts. But the loss
-    that is left must be as accurate as a pass would find it: the prediction's rounding, which
-    grows as the share that pivots kept falls, becomes a part of it.
-    """
-    stats, ridge, x, p = sweep.reports.stats, batch.ridge, batch.x, batch.p
-    predicted, kept, weight = batch.predicted[l], batch.share[l], sweep.problem.upper
-    if weight != sweep.problem.lower or kept * kept <= sweep.problem.eps:
-        return False
-    penalty = 0.0
-    for a in range(ridge.shape[1]):
-        xa = np.float64(x[l, a] + p[l, a])
-        penalty += ridge[l, a] * xa * xa
-    after = batch.f[l] - predicted
-    loss = after - penalty
-    if not (0 <= predicted <= kept * loss and loss >= VISIBLE * after):
-        return False
-    for a in range(ridge.shape[1]):
-        x[l, a] += p[l, a]
-    batch.f[l] = after
-    # Of which sign the residuals are is not known, nor asked for where both count alike.
-    stats[i, ABOVE] = 0.5 * loss / weight
-    stats[i, BELOW] = 0.5 * loss / weight
-    stats[i, ITERATIONS] += 1
-    sweep.reports.status[i] = SOLVED
-    return True
-
-
 @unit()
 def step(l, i, sweep, batch):
     """Move x along p as far as that pays; set the status, and whether to evaluate afresh."""
@@ -385,8 +366,6 @@ def step(l, i, sweep, batch):
     batch.afresh[l] = False
     if not isfinite(predicted):
         status[i] = NOT_FINITE
-        return
-    if _take_predicted(l, i, sweep, batch):
         return
     eps, q = sweep.problem.eps, batch.ridge.shape[1]
     d = sweep.rows.indptr[i + 1] - sweep.rows.indptr[i]

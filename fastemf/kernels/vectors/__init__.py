@@ -19,6 +19,7 @@ if INTERPRETED:
         lanes_out,
         long_dots,
         make_corner_tile,
+        make_direct,
         make_tile,
         make_weighted_sum,
         move,
@@ -32,6 +33,7 @@ if INTERPRETED:
         update_residuals,
     )
 else:
+    from fastemf.kernels.vectors.direct import make_direct
     from fastemf.kernels.vectors.gram import make_corner_tile, make_tile
     from fastemf.kernels.vectors.observations import (
         at_least,
@@ -74,6 +76,7 @@ __all__ = [
     "lanes_out",
     "long_dots",
     "make_corner_tile",
+    "make_direct",
     "make_tile",
     "make_weighted_sum",
     "move",

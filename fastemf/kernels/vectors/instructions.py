@@ -68,6 +68,16 @@ class Vectors:
         lanes = ir.Constant(kind, [self.LANE(lane) for lane in range(2 * self.lanes)])
         return self.builder.shuffle_vector(vector, self.zero, lanes)
 
+    def joined(self, vectors):
+        """Put shorter vectors, a power of two of them, one after the other."""
+        while len(vectors) > 1:
+            count = 2 * vectors[0].type.count
+            kind = ir.VectorType(self.LANE, count)
+            lanes = ir.Constant(kind, [self.LANE(lane) for lane in range(count)])
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [self.builder.shuffle_vector(*pair, lanes) for pair in pairs]
+        return vectors[0]
+
     def multiply_add(self, a, b, c):
         """Form a · b + c, in one instruction where there is one."""
         product = self.builder.fmul(a, b, flags=self.FUSE)
@@ -115,7 +125,10 @@ class Vectors:
     def loop_of_sums(self, result, count, n, body):
         """Sum over whole vectors in float64 lanes, and return a tuple of scalars."""
         start = [self.zero_64] * n
-        sums = self.loop(self.INDEX(0), count, self.lanes, start, body)
+        return self.reduced(result, self.loop(self.INDEX(0), count, self.lanes, start, body))
+
+    def reduced(self, result, sums):
+        """Sum the lanes of vectors of float64, and return a tuple of scalars."""
         name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
         double = ir.DoubleType()
         kind = ir.FunctionType(double, [double, self.zero_64.type])
@@ -183,15 +196,16 @@ class Vectors:
         index = builder.phi(self.INDEX)
         running = [builder.phi(start.type) for start in sums]
         following = body(index, running)
+        ending = builder.block  # not `inside`, if the body has a loop of its own
         index_next = builder.add(index, self.INDEX(step))
         index.add_incoming(first, before)
-        index.add_incoming(index_next, inside)
+        index.add_incoming(index_next, ending)
         builder.cbranch(builder.icmp_signed("<", index_next, last), inside, done)
         builder.position_at_end(done)
         ended = [builder.phi(start.type) for start in sums]
         for start, phi, end, value in zip(sums, running, ended, following, strict=True):
             phi.add_incoming(start, before)
-            phi.add_incoming(value, inside)
+            phi.add_incoming(value, ending)
             end.add_incoming(start, before)
-            end.add_incoming(value, inside)
+            end.add_incoming(value, ending)
         return ended
