@@ -182,6 +182,46 @@ def test_long_rows_across_chunk_and_slot_boundaries(d, k):
             np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 3, 4, 5, 8, 9, 10, 11, 12, 13, 17])
+def test_at_the_middle_level_a_row_is_a_regression(k, dtype):
+    """From near the solution, where the step's prediction is the loss, and from far away."""
+    rng = np.random.default_rng(k)
+    eps = np.finfo(dtype).eps
+    for d in (1, 15, 16, 40, 300):
+        B, b = rng.standard_normal((d, k)).astype(dtype), rng.standard_normal(d).astype(dtype)
+        for v in (None, rng.uniform(0.2, 4, d).astype(dtype)):
+            each = np.ones(d) if v is None else v.astype(float)
+            root = np.sqrt(0.5 * each)[:, None]
+            padding = np.sqrt(0.7) * np.eye(k)
+            expected = np.linalg.lstsq(
+                np.vstack([root * B, padding]), np.append(root[:, 0] * b, np.zeros(k)), rcond=None
+            )[0]
+            for start in (expected + 0.03 * rng.standard_normal(k), 9 * rng.standard_normal(k)):
+                x, stats, status = solve(B, b, 0.5, 0.7, v, start=start, dtype=dtype)
+                assert status == kernels.SOLVED
+                np.testing.assert_allclose(x, expected, rtol=2e3 * eps, atol=2e3 * eps)
+                loss = np.sum(each * (b - B.astype(float) @ x) ** 2)
+                found = stats[kernels.ABOVE] + stats[kernels.BELOW]
+                # Residuals are differences of numbers of this size.
+                size = np.sqrt(each @ (np.abs(b) + np.abs(B) @ np.abs(start)) ** 2)
+                assert abs(np.sqrt(found) - np.sqrt(loss)) <= 4 * eps * size
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loss_of_an_exact_fit_is_not_a_difference(dtype):
+    """What a step predicts is nearly all of f there, and what is left is rounding."""
+    rng = np.random.default_rng(3)
+    B, true = rng.standard_normal((60, 10)).astype(dtype), rng.standard_normal(10)
+    b = B.astype(float) @ true
+    for start in (np.zeros(10), true + 1e-3, true):
+        x, stats, status = solve(B, b, 0.5, 0.0, start=start, dtype=dtype)
+        assert status == kernels.SOLVED
+        eps = np.finfo(dtype).eps
+        np.testing.assert_allclose(x, true, rtol=100 * eps, atol=100 * eps)
+        assert 0 <= stats[kernels.ABOVE] + stats[kernels.BELOW] <= (20 * eps) ** 2 * np.sum(b**2)
+
+
 @pytest.mark.compiled
 def test_extreme_levels_take_few_newton_iterations():
     rng = np.random.default_rng(5)

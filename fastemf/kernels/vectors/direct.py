@@ -12,7 +12,7 @@ from fastemf.kernels.vectors.instructions import Vectors
 from fastemf.kernels.vectors.tiles import CORNER, Pass, Regression
 
 HALF = CORNER // 2
-AHEAD, VALUES_AHEAD = 24, 256  # observations
+AHEAD, VALUES_AHEAD = 48, 256  # observations
 
 
 class _Sum(NamedTuple):
@@ -49,9 +49,9 @@ class _Direct:
         self.weight = args[2]
         self.sums = _sums(rows, self.wide, self.narrow)
         self.weighted = builder.icmp_signed("!=", self.run.weighted, self.do.INDEX(0))
-        one = self.do.INDEX(1)
-        self.last = builder.sub(builder.add(self.run.first, self.run.count), one)
-        self.end = builder.sub(self.do.width(self.kinds.indices, self.arrays.indices), one)
+        kind, array = self.kinds.indices, self.arrays.indices
+        self.length = self.do.width(kind, array)
+        self.few = cgutils.alloca_once(builder, context.get_data_type(kind.dtype), self.do.lanes)
         at_x = self.at("x", self.run.lane, self.do.INDEX(0))
         self.x = [self.narrow.load(at_x, j) for j in range(-(-rows // HALF))]
 
@@ -59,41 +59,60 @@ class _Direct:
         """Address an element of one of the arrays."""
         return self.do.pointer(getattr(self.kinds, name), getattr(self.arrays, name), row, column)
 
-    def row_of(self, place, end):
-        """Address the row of the other factor of an observation, or of `end` if that is first."""
-        index = self.do.index(self.kinds.indices, self.arrays.indices, place, end)
+    def indices_from(self, place):
+        """Address as many indices as a vector has lanes, in a copy at the end of the array."""
+        do, builder = self.do, self.builder
+        there, before = self.at("indices", None, place), builder.block
+        beyond = builder.icmp_signed(">", builder.add(place, do.INDEX(do.lanes)), self.length)
+        with builder.if_then(beyond, likely=False):
+            end = builder.sub(self.length, do.INDEX(1))
+            for i in range(do.lanes):
+                some = builder.add(place, do.INDEX(i))
+                some = builder.select(builder.icmp_signed("<", some, end), some, end)
+                value = builder.load(self.at("indices", None, some))
+                builder.store(value, builder.gep(self.few, [do.INDEX(i)]))
+            copied = builder.block
+        found = builder.phi(there.type)
+        found.add_incoming(there, before)
+        found.add_incoming(self.few, copied)
+        return found
+
+    def row_of(self, indices, i):
+        """Address the row of the other factor that the i-th of the indices names."""
+        index = self.builder.load(self.builder.gep(indices, [i]))
+        if index.type != self.do.INDEX:
+            index = self.builder.sext(index, self.do.INDEX)
         return self.at("other", index, self.do.INDEX(0))
 
-    def product(self, place):
-        """Multiply the row of an observation by x; the lanes are still to be summed."""
-        row, total = self.row_of(place, self.last), self.narrow.zero
+    def product(self, row):
+        """Multiply a row by x; the lanes are still to be summed."""
+        total = self.narrow.zero
         for j, part in enumerate(self.x):
             total = self.narrow.multiply_add(self.narrow.load(row, j), part, total)
         return total
 
-    def residuals(self, o, squares):
-        """Update the residuals and weights of one vector of observations from o on."""
+    def residuals(self, o, some, indices, squares):
+        """Update the residuals and weights of one vector of observations, of which `some` count."""
         do, builder = self.do, self.builder
-        first, at = builder.add(self.run.first, o), builder.add(self.run.at, o)
-        products = [self.product(builder.add(first, do.INDEX(i))) for i in range(do.lanes)]
+        products = [self.product(self.row_of(indices, do.INDEX(i))) for i in range(do.lanes)]
         totals = [self.narrow.totals(products[i : i + HALF]) for i in range(0, do.lanes, HALF)]
+        at = builder.add(self.run.at, o)
         at_v, at_r, at_w = (self.at(name, None, at) for name in "vrw")
-        do.prefetch(self.at("values", None, builder.add(first, do.INDEX(VALUES_AHEAD))))
+        ahead = builder.add(builder.add(self.run.first, o), do.INDEX(VALUES_AHEAD))
+        do.prefetch(self.at("values", None, ahead))
         v, before = do.load(at_v), do.load(at_r)
-        after = builder.fsub(before, do.joined(totals))
+        # After the row come the next one's indices: what they name must not be seen here.
+        after = builder.select(do.first(some), builder.fsub(before, do.joined(totals)), do.zero)
         do.store(after, at_r)
         do.store(builder.fmul(v, do.splat(self.weight)), at_w)
         found = (do.squares(r, v)[1] for r in (after, before))
         return [builder.fadd(a, b) for a, b in zip(squares, found, strict=True)]
 
-    def add(self, o, sums, weighted):
-        """Add w y yᵀ and w r y of one observation, or y yᵀ and r y."""
+    def add(self, at, row, later, sums, weighted):
+        """Add w y yᵀ and w r y of one observation, or y yᵀ and r y; prefetch a later row."""
         do, builder = self.do, self.builder
-        at, place = builder.add(self.run.at, o), builder.add(self.run.first, o)
-        row = self.row_of(place, self.last)
-        later = self.row_of(builder.add(place, do.INDEX(AHEAD)), self.end)
         for column in range(0, self.rows, do.per_line):
-            do.prefetch(builder.gep(later, [do.INDEX(column)]))
+            do.prefetch(builder.gep(later, [do.INDEX(column)]), 1)
         vectors = {(s.put, s.number): s.put.load(row, s.number) for s in self.sums}
         if weighted:
             w = builder.load(self.at("w", None, at))
@@ -110,13 +129,19 @@ class _Direct:
     def block(self, o, sums):
         """Take one vector of observations from o on."""
         do, builder = self.do, self.builder
-        squares = self.residuals(o, sums[:2])
-        left, lanes = builder.sub(self.run.count, o), do.INDEX(do.lanes)
-        some = builder.select(builder.icmp_signed("<", left, lanes), left, lanes)
+        at, place = builder.add(self.run.at, o), builder.add(self.run.first, o)
+        some = do.smaller(builder.sub(self.run.count, o), do.INDEX(do.lanes))
+        indices = self.indices_from(place)
+        squares = self.residuals(o, some, indices, sums[:2])
+        ahead = builder.add(place, do.INDEX(AHEAD))
+        ahead = do.smaller(ahead, builder.sub(self.length, do.INDEX(do.lanes)))
+        ahead = builder.select(builder.icmp_signed("<", ahead, do.INDEX(0)), do.INDEX(0), ahead)
+        later = self.at("indices", None, ahead)
 
         def added(weighted):
             def body(i, tile):
-                return self.add(builder.add(o, i), tile, weighted)
+                rows = self.row_of(indices, i), self.row_of(later, i)
+                return self.add(builder.add(at, i), *rows, tile, weighted)
 
             return do.loop(do.INDEX(0), some, 1, sums[2:], body), builder.block
 

@@ -83,6 +83,17 @@ class Vectors:
         product = self.builder.fmul(a, b, flags=self.FUSE)
         return self.builder.fadd(product, c, flags=self.FUSE)
 
+    def smaller(self, a, b):
+        """Return the smaller of two whole numbers."""
+        return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
+
+    def first(self, count):
+        """Tell of each lane whether it is one of the first `count`."""
+        kind = ir.VectorType(self.LANE, self.lanes)
+        numbers = ir.Constant(kind, [self.LANE(lane) for lane in range(self.lanes)])
+        count = self.builder.trunc(count, self.LANE)
+        return self.builder.icmp_signed("<", numbers, self.splat(count, kind))
+
     def index(self, kind, indices, place, end):
         """Load element `place` of an integer array, or element `end` if that comes first."""
         builder = self.builder
@@ -100,13 +111,13 @@ class Vectors:
             vector = self.builder.insert_element(vector, found, self.LANE(lane))
         return vector
 
-    def prefetch(self, pointer):
-        """Ask for a cache line to be brought into the second-level cache."""
+    def prefetch(self, pointer, level=2):
+        """Ask for a cache line to be brought into the cache of a level."""
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         hint = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
         pointer = self.builder.bitcast(pointer, byte)
-        self.builder.call(hint, [pointer, number(0), number(2), number(1)])
+        self.builder.call(hint, [pointer, number(0), number(4 - level), number(1)])
 
     def doubled(self, vector):
         """Convert a vector to float64."""
