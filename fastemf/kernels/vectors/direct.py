@@ -91,11 +91,16 @@ class _Direct:
             total = self.narrow.multiply_add(self.narrow.load(row, j), part, total)
         return total
 
+    def totals(self, indices, first):
+        """Multiply half as many rows by x as a corner has columns."""
+        numbers = [self.do.INDEX(i) for i in range(first, first + HALF)]
+        return self.narrow.totals([self.product(self.row_of(indices, i)) for i in numbers])
+
     def residuals(self, o, some, indices, squares):
         """Update the residuals and weights of one vector of observations, of which `some` count."""
         do, builder = self.do, self.builder
-        products = [self.product(self.row_of(indices, do.INDEX(i))) for i in range(do.lanes)]
-        totals = [self.narrow.totals(products[i : i + HALF]) for i in range(0, do.lanes, HALF)]
+        # Sums are made of a few at a time, which the registers hold.
+        totals = [self.totals(indices, i) for i in range(0, do.lanes, HALF)]
         at = builder.add(self.run.at, o)
         at_v, at_r, at_w = (self.at(name, None, at) for name in "vrw")
         ahead = builder.add(builder.add(self.run.first, o), do.INDEX(VALUES_AHEAD))
