@@ -10,9 +10,9 @@ import numpy as np
 
 from fastemf.kernels.compilation import Unit, helper, unit
 from fastemf.kernels.problem import ABOVE, BELOW, ITERATIONS, SOLVED, Problem
-from fastemf.kernels.row import CORNERS, fetch_observed, report
+from fastemf.kernels.row import CORNERS, fetch_observed, report_row
 from fastemf.kernels.vectors import make_direct
-from fastemf.kernels.vectors.tiles import Pass, Regression
+from fastemf.kernels.vectors.tiles import Pass, RowArrays
 
 __all__ = ["direct_unit", "is_even", "take_predicted"]
 
@@ -43,7 +43,7 @@ def _evaluate(direct, l, i, sweep, batch):
     chunk, at, first = batch.chunk, batch.at[l], indptr[i]
     weighted = sweep.rows.weights.size + sample.scales.size + sample.marks.size
     d = indptr[i + 1] - first
-    regression = Regression(other, indices, values, x, v, r, w, gram, g)
+    arrays = RowArrays(other, indices, values, x, v, r, w, gram, g)
     total = 0.0
     size = 0.0
     for base in range(0, d, chunk):
@@ -51,10 +51,10 @@ def _evaluate(direct, l, i, sweep, batch):
         e, o = first + base, at + base
         fetch_observed(i, o, count, e, sweep, batch)
         run = Pass(e, o, count, 1 if base > 0 else 0, weighted, l * batch.tall, l)
-        squares = direct(regression, run, r.dtype.type(weight))
+        squares = direct(arrays, run, r.dtype.type(weight))
         total += squares[0]
         size += squares[1]
-    report(l, i, 0.5 * total, 0.5 * total, size, 1, 0, sweep, batch)
+    report_row(l, i, 0.5 * total, 0.5 * total, size, 1, 0, sweep, batch)
 
 
 @unit()

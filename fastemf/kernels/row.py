@@ -193,7 +193,7 @@ def fetch_observed(i, o, count, e, sweep, batch):
 
 
 @helper()
-def report(l, i, above, below, size, curvature, again, sweep, batch):
+def report_row(l, i, above, below, size, curvature, again, sweep, batch):
     """Add the ridge to g and f, and report what `evaluate` found."""
     stats, eps, q = sweep.reports.stats, sweep.problem.eps, batch.ridge.shape[1]
     ridge, x, g, gram = batch.ridge, batch.x, batch.g, batch.gram
@@ -251,7 +251,7 @@ def evaluate(l, i, curvature, again, sweep, batch):
             invoke(code.add_products, l, place, o, count, keep, e + count, 0, sweep, batch)
         else:
             add_slope(l, place, o, count, keep, r, g, sweep, batch)
-    report(l, i, above, below, size, curvature, again, sweep, batch)
+    report_row(l, i, above, below, size, curvature, again, sweep, batch)
 
 
 @helper()

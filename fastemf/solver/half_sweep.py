@@ -75,8 +75,8 @@ def solve_side(
 def outcome_of(solved: Solved, name: str) -> HalfSweep:
     """Sum up the outcome of all rows of a side; raise where the equations of one are not finite."""
     check_finite(solved, name)
-    # Sums over rows happen here, in one order, whatever the blocks were.
-    total = solved.stats.sum(axis=0)
+    # Sums over rows happen here, in one order, whatever the blocks were; `sum` is much slower.
+    total = np.einsum("ij->j", solved.stats)
     return HalfSweep(
         factor=solved.factor,
         above=float(total[kernels.ABOVE]),

@@ -13,7 +13,7 @@ from fastemf.kernels import row, vectors
 from fastemf.kernels.compilation import INTERPRETED
 from fastemf.kernels.frames import Plan, Unset, code_of, pack
 from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, RowSweep, Sample
-from fastemf.kernels.vectors.tiles import Pass, Regression
+from fastemf.kernels.vectors.tiles import Pass, RowArrays
 from fastemf.kernels.width import PANEL, TILE_ROWS, VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
@@ -115,8 +115,8 @@ def test_a_row_is_evaluated_in_one_pass(dtype, index, rows):
     other[:, :rows], x[:, :rows] = rng.standard_normal((9, rows)), rng.standard_normal((2, rows))
     other[8] = np.nan
 
-    def called(regression, run, weight, out):
-        out[:] = direct(regression, run, weight)
+    def called(arrays, run, weight, out):
+        out[:] = direct(arrays, run, weight)
 
     called = called if INTERPRETED else numba.njit(called)
     cases = itertools.product((1, 7, 16, 21), (0, 3, 40), (0, 1), (0, 1))
@@ -134,7 +134,7 @@ def test_a_row_is_evaluated_in_one_pass(dtype, index, rows):
         H = keep * gram[top:] + 0.5 * (v[part, None] * y)[:, :rows].T @ y
         slope = keep * g[lane] + 0.5 * (v[part] * left) @ y
         out = np.zeros(2)
-        given = Regression(other, indices, r, x, v, r, w, gram, g)
+        given = RowArrays(other, indices, r, x, v, r, w, gram, g)
         called(given, Pass(first, at, count, keep, weighted, top, lane), dtype(0.5), out)
         tolerance = {"rtol": 1e3 * np.finfo(dtype).eps, "atol": 1e3 * np.finfo(dtype).eps}
         np.testing.assert_allclose(out, [v[part] @ left**2, v[part] @ before**2], **tolerance)

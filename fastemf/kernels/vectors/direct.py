@@ -9,7 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from fastemf.kernels.vectors.instructions import Vectors
-from fastemf.kernels.vectors.tiles import CORNER, Pass, Regression
+from fastemf.kernels.vectors.tiles import CORNER, Pass, RowArrays
 
 HALF = CORNER // 2
 AHEAD, VALUES_AHEAD = 48, 256  # observations
@@ -39,8 +39,8 @@ class _Direct:
 
     def __init__(self, context, builder, rows, signature, args):
         self.builder, self.rows = builder, rows
-        self.kinds = Regression(*signature.args[0].types)
-        self.arrays = Regression(*cgutils.unpack_tuple(builder, args[0]))
+        self.kinds = RowArrays(*signature.args[0].types)
+        self.arrays = RowArrays(*cgutils.unpack_tuple(builder, args[0]))
         self.run = Pass(*cgutils.unpack_tuple(builder, args[1]))
         self.do, self.wide, self.narrow = (
             Vectors(context, builder, self.kinds.other.dtype, lanes)
@@ -207,14 +207,14 @@ def make_direct(rows):
     codegen = _direct_codegen(rows)
 
     @intrinsic
-    def direct(typing, regression, run, weight):
+    def direct(typing, arrays, run, weight):
         """Do what `gather_dots`, `update_residuals` and the tiles do, in one pass, at one weight.
 
         No row of the other factor is copied: those of one vector of observations are near when
         the tile reads them again. Returns Σ v r², and the same with r as it was before, in
         float64.
         """
-        result, dtype = types.UniTuple(types.float64, 2), regression.types[0].dtype
-        return result(regression, run, dtype), codegen
+        result, dtype = types.UniTuple(types.float64, 2), arrays.types[0].dtype
+        return result(arrays, run, dtype), codegen
 
     return direct

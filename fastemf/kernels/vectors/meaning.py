@@ -46,8 +46,8 @@ def make_corner_tile(rows):
 
 
 def make_direct(rows):
-    def direct(regression, run, weight):
-        other, indices, _, x, v, r, w, gram, g = regression
+    def direct(arrays, run, weight):
+        other, indices, _, x, v, r, w, gram, g = arrays
         first, at, count, keep, _, top, lane = run
         whole = -(-count // lanes_of(r)) * lanes_of(r)
         y, s = other[indices[first : first + count]], np.zeros(at + whole, r.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-__all__ = ["CORNER", "Pass", "Regression", "Run", "Summands"]
+__all__ = ["CORNER", "Pass", "RowArrays", "Run", "Summands"]
 
 CORNER = 8  # columns of a corner tile before its corner, which has half as many
 
@@ -34,8 +34,8 @@ Run = namedtuple(
     ],
 )
 
-Regression = namedtuple(
-    "Regression",
+RowArrays = namedtuple(
+    "RowArrays",
     [
         "other",  # the other factor
         "indices",  # of the observations' rows in it
