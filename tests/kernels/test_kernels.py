@@ -209,6 +209,36 @@ def test_at_the_middle_level_a_row_is_a_regression(k, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [3, 8, 10, 12, 14])
+def test_a_row_is_the_same_alone_and_among_others(k, dtype):
+    """At the middle level, where what follows a row in memory is read beside it."""
+    rng = np.random.default_rng(k)
+    lengths = np.array([1, 15, 16, 17, 3, 40, 8, 300, 2])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    B = rng.standard_normal((indptr[-1], k)).astype(dtype)
+    b, start = rng.standard_normal(indptr[-1]).astype(dtype), np.ones((lengths.size, k), dtype)
+    limits, none = np.finfo(dtype), np.empty(0, int)
+    out, stats = np.empty_like(start), np.zeros((lengths.size, kernels.N_STATS))
+    sweep_rows(
+        np.array([0, 4, lengths.size]),
+        kernels.Rows(indptr, np.arange(indptr[-1], dtype=np.int32), b, np.empty(0, dtype)),
+        kernels.Problem(
+            padded(B), np.empty(0, dtype),
+            kernels.Sample(np.empty(0, dtype), none, none, 0, 1 << 32),
+            np.full((lengths.size, 2), 0.7), k, 0.5, 0.5, float(limits.eps), float(limits.tiny),
+            kernels.MAX_NEWTON, 0, 0, start,
+        ),
+        kernels.Reports(out, stats, np.zeros(lengths.size, np.int8), np.empty(0)),
+        n_threads=1,
+    )  # fmt: skip
+    for i in range(lengths.size):
+        part = slice(indptr[i], indptr[i + 1])
+        x, alone, _ = solve(B[part], b[part], 0.5, 0.7, start=start[i], dtype=dtype)
+        np.testing.assert_array_equal(out[i], x)
+        np.testing.assert_array_equal(stats[i], alone)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_loss_of_an_exact_fit_is_not_a_difference(dtype):
     """What a step predicts is nearly all of f there, and what is left is rounding."""
     rng = np.random.default_rng(3)
