@@ -36,7 +36,8 @@ RESIDENT_BYTES = 1 << 19  # a batch's packed observations are kept between its N
 BATCH_BYTES = 1 << 18  # and its Gram matrices
 MAX_NEWTON = 60  # the worst cases that a search found need a dozen
 
-# The columns of `stats`, which a row's solve reports.
+# The columns of `stats`, which a row's solve reports. Σ v r² over residuals ≥ 0 and < 0 comes
+# first; in solves at ω = 0.5, where both weigh the same, only the sum of the two means anything.
 ABOVE, BELOW, GRADIENT, ITERATIONS, FLIPS, SEARCHES = range(6)
 N_STATS = 6
 FREEDOM, WEIGHT = ITERATIONS, FLIPS  # of rows whose leverages are measured, which do not move
@@ -102,8 +103,10 @@ class Code(NamedTuple):
 
     add_products: Any
     evaluate: Any
+    evaluate_directly: Any  # likewise, 0 for a sweep that packs what it evaluates
     directions: Any
     minimum_norm: Any
+    take_predicted: Any
     step: Any
     conjugate: Any
     leverages: Any

@@ -171,58 +171,33 @@ def add_slope(l, place, at, count, keep, r, out, sweep, batch):
         a += lanes
 
 
-@unit()
-def evaluate(l, i, curvature, again, sweep, batch):
-    """Compute all there is to know at x: r, half the negative gradient g, and f.
-
-    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding of f.
-    Σ v r² over the residuals ≥ 0 and < 0 goes to the reports.
-    """
-    indptr, indices = sweep.rows.indptr, sweep.rows.indices
-    values, weights = sweep.rows.values, sweep.rows.weights
-    other, offset, code = sweep.problem.other, sweep.problem.offset, sweep.code
-    sample = sweep.problem.sample
+@helper()
+def fetch_observed(i, o, count, e, sweep, batch):
+    """Fill r from o on with `count` values from e on less their offsets, v with their weights."""
+    indices, weights, offset = sweep.rows.indices, sweep.rows.weights, sweep.problem.offset
+    sample, v, r = sweep.problem.sample, batch.v, batch.r
     scales, marks, own, begin, span = (
         sample.scales, sample.marks, sample.own, sample.first, sample.span
     )  # fmt: skip
-    rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
+    fetch(r, o, count, sweep.rows.values, e)
+    if weights.size:
+        fetch(v, o, count, weights, e)
+    else:
+        fetch_ones(v, o, count)
+    if offset.size:
+        subtract_at(r, o, count, offset, indices, e)
+    if scales.size:
+        multiply_at(v, o, count, scales, indices, e)
+    if marks.size:
+        keep_sampled(v, o, count, marks, indices, e, own[i], begin, span)
+
+
+@helper()
+def report_row(l, i, above, below, size, curvature, again, sweep, batch):
+    """Add the ridge to g and f, and report what `evaluate` found."""
+    stats, eps, q = sweep.reports.stats, sweep.problem.eps, batch.ridge.shape[1]
     ridge, x, g, gram = batch.ridge, batch.x, batch.g, batch.gram
-    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
-    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
-    stats, eps = sweep.reports.stats, sweep.problem.eps
-    lanes, q, first = lanes_of(r), ridge.shape[1], indptr[i]
-    d = indptr[i + 1] - first
-    above = 0.0
-    below = 0.0
-    size = 0.0
-    for base in range(0, d, chunk):
-        count = min(chunk, d - base)
-        whole = -(-count // lanes) * lanes
-        e, o = first + base, at + base
-        keep = 1 if base > 0 else 0
-        place = home + base if home >= 0 else spare
-        for c in range(0, count, lanes):
-            gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
-            hint(values, e + c + AHEAD)
-        fetch(r, o, count, values, e)
-        if weights.size:
-            fetch(v, o, count, weights, e)
-        else:
-            fetch_ones(v, o, count)
-        if offset.size:
-            subtract_at(r, o, count, offset, indices, e)
-        if scales.size:
-            multiply_at(v, o, count, scales, indices, e)
-        if marks.size:
-            keep_sampled(v, o, count, marks, indices, e, own[i], begin, span)
-        squares = update_residuals(v, r, s, w, o, whole, upper, lower)
-        above += squares[0]
-        below += squares[1]
-        size += squares[2]
-        if curvature:
-            invoke(code.add_products, l, place, o, count, keep, e + count, 0, sweep, batch)
-        else:
-            add_slope(l, place, o, count, keep, r, g, sweep, batch)
+    upper, lower = g.dtype.type(sweep.problem.upper), g.dtype.type(sweep.problem.lower)
     penalty = 0.0
     for a in range(q):
         g[l, a] -= ridge[l, a] * x[l, a]
@@ -239,6 +214,44 @@ def evaluate(l, i, curvature, again, sweep, batch):
         for a in range(q):
             size += q * np.float64(gram[top + a, a]) * x[l, a] ** 2
     batch.noise[l] = 256 * eps * eps * size  # residuals are differences of numbers of this size
+
+
+@unit()
+def evaluate(l, i, curvature, again, sweep, batch):
+    """Compute all there is to know at x: r, half the negative gradient g, and f.
+
+    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding of f.
+    Σ v r² over the residuals ≥ 0 and < 0 goes to the reports.
+    """
+    indptr, indices, values = sweep.rows.indptr, sweep.rows.indices, sweep.rows.values
+    other, code = sweep.problem.other, sweep.code
+    rows, v, r, s, w, x, g = batch.rows, batch.v, batch.r, batch.s, batch.w, batch.x, batch.g
+    spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
+    upper, lower = r.dtype.type(sweep.problem.upper), r.dtype.type(sweep.problem.lower)
+    lanes, first = lanes_of(r), indptr[i]
+    d = indptr[i + 1] - first
+    above = 0.0
+    below = 0.0
+    size = 0.0
+    for base in range(0, d, chunk):
+        count = min(chunk, d - base)
+        whole = -(-count // lanes) * lanes
+        e, o = first + base, at + base
+        keep = 1 if base > 0 else 0
+        place = home + base if home >= 0 else spare
+        for c in range(0, count, lanes):
+            gather_dots(rows, place + c, x, l, s, o + c, indices, e + c, e + count, other)
+            hint(values, e + c + AHEAD)
+        fetch_observed(i, o, count, e, sweep, batch)
+        squares = update_residuals(v, r, s, w, o, whole, upper, lower)
+        above += squares[0]
+        below += squares[1]
+        size += squares[2]
+        if curvature:
+            invoke(code.add_products, l, place, o, count, keep, e + count, 0, sweep, batch)
+        else:
+            add_slope(l, place, o, count, keep, r, g, sweep, batch)
+    report_row(l, i, above, below, size, curvature, again, sweep, batch)
 
 
 @helper()

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from fastemf.kernels import batch as batches
 from fastemf.kernels import conjugate as conjugates
+from fastemf.kernels import even as evens
 from fastemf.kernels import leverage as levers
 from fastemf.kernels import row as one_row
-from fastemf.kernels.compilation import INTERPRETED, unit
+from fastemf.kernels.compilation import INTERPRETED, Unit, unit
 from fastemf.kernels.frames import (
     Frame,
     FrameType,
@@ -98,9 +99,13 @@ def solve_rows(begin, end, sweep):
                 continue
             whole = -(-d // lanes) * lanes
             length[l], at[l], project[l] = d, filled, True
-            home[l] = filled if filled + whole <= spare else -1
+            # What is not needed twice is better packed in the first-level cache.
+            home[l] = filled if filled + whole <= spare and not code.take_predicted else -1
             filled += whole
-            invoke(code.evaluate, l, i, curvature, 0, sweep, batch)
+            if code.evaluate_directly:
+                invoke(code.evaluate_directly, l, i, sweep, batch)
+            else:
+                invoke(code.evaluate, l, i, curvature, 0, sweep, batch)
             # The square may leave the range, and so may the reciprocal of what is still smaller.
             largest, slope = SMALLEST, 0.0
             for a in range(q):
@@ -139,7 +144,10 @@ def solve_rows(begin, end, sweep):
                     project[l] = False
                     afresh[l] = True
                 else:
-                    invoke(code.step, l, i, sweep, batch)
+                    if code.take_predicted:
+                        invoke(code.take_predicted, l, i, sweep, batch)
+                    if status[i] == CAPPED:
+                        invoke(code.step, l, i, sweep, batch)
                 if status[i] == CAPPED:
                     active[unfinished] = l
                     unfinished += 1
@@ -160,6 +168,13 @@ UNITS = {
         "directions": batches.directions,
         "step": one_row.step,
     },
+    "even": {
+        "evaluate": one_row.evaluate,
+        "add_products": one_row.add_products,
+        "directions": batches.directions,
+        "take_predicted": evens.take_predicted,
+        "step": one_row.step,
+    },
     "conjugate": {"evaluate": one_row.evaluate, "conjugate": conjugates.conjugate},
     "leverages": {
         "evaluate": one_row.evaluate,
@@ -176,9 +191,13 @@ _singular_met: set[FrameType | None] = {None} if INTERPRETED else set()
 
 
 @cache
-def _code(kind: FrameType | None, batch: FrameType, mode: str, singular: bool) -> Frame:
+def _code(
+    kind: FrameType | None, batch: FrameType, mode: str, singular: bool, direct: Unit | None
+) -> Frame:
     """Compile what a sweep of one type needs."""
     units = UNITS[mode] | (SINGULAR if singular else {})
+    if direct is not None:
+        units = units | {"evaluate_directly": direct}
     return pack(code_of(Code, units, kind, batch))
 
 
@@ -200,10 +219,13 @@ def sweep_rows(
     parts: list[Frame] = [pack(part) for part in (rows, problem, reports, plan)]
     kind = None if INTERPRETED else frame_type(RowSweep, (*(p.type for p in parts), CODE_TYPE))
     mode = "conjugate" if problem.steps else "exact"
+    if evens.is_even(problem):
+        mode = "even"
     if problem.max_newton == 0:
         mode = "leverages" if problem.leverages else "evaluate"
     singular = kind in _singular_met and rows.values.dtype == np.float64
-    code = _code(kind, plan.like.type, mode, singular)
+    direct = evens.direct_unit(problem) if mode == "even" else None
+    code = _code(kind, plan.like.type, mode, singular, direct)
     reports.status[blocks[0] : blocks[-1]] = UNTOUCHED
     launch(solve_rows, n_threads, blocks, RowSweep._make([*parts, code]))
     found = reports.status[blocks[0] : blocks[-1]]

@@ -90,6 +90,10 @@ def test_the_general_solve_agrees(dtype, omega, kind):
         columns = [kernels.ABOVE, kernels.BELOW, kernels.GRADIENT]
         if problem.leverages:
             columns += [kernels.FREEDOM, kernels.WEIGHT]
+        if omega == 0.5:  # both weigh the same: their sum alone is known
+            for solved in (one, other):
+                solved.stats[:, kernels.ABOVE] += solved.stats[:, kernels.BELOW]
+            columns.remove(kernels.BELOW)
         np.testing.assert_allclose(
             one.stats[:, columns], other.stats[:, columns], rtol=rtol, atol=rtol
         )

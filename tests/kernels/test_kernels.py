@@ -175,8 +175,81 @@ def test_long_rows_across_chunk_and_slot_boundaries(d, k):
         g = row_gradient(B, b, x, omega, 0.5)
         assert np.linalg.norm(g) <= 1e-12 * gradient_scale(B, b, x, 0.5, None)
         r = b - B @ x
-        np.testing.assert_allclose(stats[kernels.ABOVE], np.sum(r[r >= 0] ** 2), rtol=1e-10)
-        np.testing.assert_allclose(stats[kernels.BELOW], np.sum(r[r < 0] ** 2), rtol=1e-10)
+        found, squares = stats[[kernels.ABOVE, kernels.BELOW]], r**2
+        np.testing.assert_allclose(found.sum(), squares.sum(), rtol=1e-10)
+        if omega != 0.5:  # else both weigh the same, and their sum alone is known
+            expected = squares[r >= 0].sum(), squares[r < 0].sum()
+            np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 3, 4, 5, 8, 9, 10, 11, 12, 13, 17])
+def test_at_the_middle_level_a_row_is_a_regression(k, dtype):
+    """From near the solution, where the step's prediction is the loss, and from far away."""
+    rng = np.random.default_rng(k)
+    eps = np.finfo(dtype).eps
+    for d in (1, 15, 16, 40, 300):
+        B, b = rng.standard_normal((d, k)).astype(dtype), rng.standard_normal(d).astype(dtype)
+        for v in (None, rng.uniform(0.2, 4, d).astype(dtype)):
+            each = np.ones(d) if v is None else v.astype(float)
+            root = np.sqrt(0.5 * each)[:, None]
+            padding = np.sqrt(0.7) * np.eye(k)
+            expected = np.linalg.lstsq(
+                np.vstack([root * B, padding]), np.append(root[:, 0] * b, np.zeros(k)), rcond=None
+            )[0]
+            for start in (expected + 0.03 * rng.standard_normal(k), 9 * rng.standard_normal(k)):
+                x, stats, status = solve(B, b, 0.5, 0.7, v, start=start, dtype=dtype)
+                assert status == kernels.SOLVED
+                np.testing.assert_allclose(x, expected, rtol=2e3 * eps, atol=2e3 * eps)
+                loss = np.sum(each * (b - B.astype(float) @ x) ** 2)
+                found = stats[kernels.ABOVE] + stats[kernels.BELOW]
+                # Residuals are differences of numbers of this size.
+                size = np.sqrt(each @ (np.abs(b) + np.abs(B) @ np.abs(start)) ** 2)
+                assert abs(np.sqrt(found) - np.sqrt(loss)) <= 4 * eps * size
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [3, 8, 10, 12, 14])
+def test_a_row_is_the_same_alone_and_among_others(k, dtype):
+    """At the middle level, where what follows a row in memory is read beside it."""
+    rng = np.random.default_rng(k)
+    lengths = np.array([1, 15, 16, 17, 3, 40, 8, 300, 2])
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    B = rng.standard_normal((indptr[-1], k)).astype(dtype)
+    b, start = rng.standard_normal(indptr[-1]).astype(dtype), np.ones((lengths.size, k), dtype)
+    limits, none = np.finfo(dtype), np.empty(0, int)
+    out, stats = np.empty_like(start), np.zeros((lengths.size, kernels.N_STATS))
+    sweep_rows(
+        np.array([0, 4, lengths.size]),
+        kernels.Rows(indptr, np.arange(indptr[-1], dtype=np.int32), b, np.empty(0, dtype)),
+        kernels.Problem(
+            padded(B), np.empty(0, dtype),
+            kernels.Sample(np.empty(0, dtype), none, none, 0, 1 << 32),
+            np.full((lengths.size, 2), 0.7), k, 0.5, 0.5, float(limits.eps), float(limits.tiny),
+            kernels.MAX_NEWTON, 0, 0, start,
+        ),
+        kernels.Reports(out, stats, np.zeros(lengths.size, np.int8), np.empty(0)),
+        n_threads=1,
+    )  # fmt: skip
+    for i in range(lengths.size):
+        part = slice(indptr[i], indptr[i + 1])
+        x, alone, _ = solve(B[part], b[part], 0.5, 0.7, start=start[i], dtype=dtype)
+        np.testing.assert_array_equal(out[i], x)
+        np.testing.assert_array_equal(stats[i], alone)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_loss_of_an_exact_fit_is_not_a_difference(dtype):
+    """What a step predicts is nearly all of f there, and what is left is rounding."""
+    rng = np.random.default_rng(3)
+    B, true = rng.standard_normal((60, 10)).astype(dtype), rng.standard_normal(10)
+    b = B.astype(float) @ true
+    for start in (np.zeros(10), true + 1e-3, true):
+        x, stats, status = solve(B, b, 0.5, 0.0, start=start, dtype=dtype)
+        assert status == kernels.SOLVED
+        eps = np.finfo(dtype).eps
+        np.testing.assert_allclose(x, true, rtol=100 * eps, atol=100 * eps)
+        assert 0 <= stats[kernels.ABOVE] + stats[kernels.BELOW] <= (20 * eps) ** 2 * np.sum(b**2)
 
 
 @pytest.mark.compiled

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numba
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from fastemf.kernels import row, vectors
 from fastemf.kernels.compilation import INTERPRETED
 from fastemf.kernels.frames import Plan, Unset, code_of, pack
 from fastemf.kernels.problem import Batch, Code, Problem, Reports, Rows, RowSweep, Sample
+from fastemf.kernels.vectors.tiles import Pass, RowArrays
 from fastemf.kernels.width import PANEL, STRETCH, TILE_ROWS, VECTOR_BYTES
 
 DTYPES = [np.float32, np.float64]
@@ -97,6 +100,50 @@ def test_gram_matrix_and_gradient_are_sums_over_observations(dtype, q, keep):
     np.testing.assert_allclose(g[batch_row], slope, **tolerance)
     np.testing.assert_array_equal(gram[:tall], before[:tall].astype(dtype))
     np.testing.assert_array_equal(g[0], g_before[0].astype(dtype))
+
+
+@pytest.mark.skipif(not row.CORNERS, reason="takes more registers than there are")
+@pytest.mark.parametrize(("dtype", "index"), [(np.float32, np.int64), (np.float64, np.int32)])
+@pytest.mark.parametrize("rows", [4, 8, 10, 12])
+def test_a_row_is_evaluated_in_one_pass(dtype, index, rows):
+    """With and without weights, wherever it is: what is not finite in others' rows is not seen."""
+    direct = vectors.make_direct(rows)
+    rng = np.random.default_rng(rows)
+    lanes, first, at, top, lane = lanes_of(dtype), 5, 3, 2, 1
+    wide = -(-rows // lanes) * lanes
+    other, x = np.zeros((9, wide), dtype), np.zeros((2, wide), dtype)
+    other[:, :rows], x[:, :rows] = rng.standard_normal((9, rows)), rng.standard_normal((2, rows))
+    other[8] = np.nan
+
+    def called(arrays, run, weight, out):
+        out[:] = direct(arrays, run, weight)
+
+    called = called if INTERPRETED else numba.njit(called)
+    cases = itertools.product((1, 7, 16, 21), (0, 3, 40), (0, 1), (0, 1))
+    for count, behind, weighted, keep in cases:
+        indices = np.full(first + count + behind, 8, index)
+        indices[first : first + count] = rng.integers(0, 8, count)
+        v, r, w = (np.zeros(at - (-count // lanes) * lanes, dtype) for _ in range(3))
+        part = slice(at, at + count)
+        v[part] = rng.uniform(0.1, 2, count) if weighted else 1
+        r[part] = rng.standard_normal(count)
+        gram = rng.standard_normal((top + rows, wide)).astype(dtype)
+        g = rng.standard_normal((2, wide)).astype(dtype)
+        y = other[indices[first : first + count]]
+        before, left = r[part].copy(), r[part] - y @ x[lane]
+        H = keep * gram[top:] + 0.5 * (v[part, None] * y)[:, :rows].T @ y
+        slope = keep * g[lane] + 0.5 * (v[part] * left) @ y
+        out = np.zeros(2)
+        given = RowArrays(other, indices, r, x, v, r, w, gram, g)
+        called(given, Pass(first, at, count, keep, weighted, top, lane), dtype(0.5), out)
+        tolerance = {"rtol": 1e3 * np.finfo(dtype).eps, "atol": 1e3 * np.finfo(dtype).eps}
+        np.testing.assert_allclose(out, [v[part] @ left**2, v[part] @ before**2], **tolerance)
+        np.testing.assert_allclose(r[part], left, **tolerance)
+        np.testing.assert_array_equal(r[at + count :], 0)
+        np.testing.assert_allclose(w[part], 0.5 * v[part], **tolerance)
+        upper = np.triu_indices(rows)
+        np.testing.assert_allclose(gram[top:][upper], H[upper], **tolerance)
+        np.testing.assert_allclose(g[lane, :rows], slope[:rows], **tolerance)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

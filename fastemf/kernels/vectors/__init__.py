@@ -23,6 +23,7 @@ if INTERPRETED:
         long_dots,
         lowest,
         make_corner_tile,
+        make_direct,
         make_tile,
         make_weighted_sum,
         move,
@@ -36,6 +37,7 @@ if INTERPRETED:
         update_residuals,
     )
 else:
+    from fastemf.kernels.vectors.direct import make_direct
     from fastemf.kernels.vectors.gram import make_corner_tile, make_tile
     from fastemf.kernels.vectors.observations import (
         at_least,
@@ -85,6 +87,7 @@ __all__ = [
     "long_dots",
     "lowest",
     "make_corner_tile",
+    "make_direct",
     "make_tile",
     "make_weighted_sum",
     "move",

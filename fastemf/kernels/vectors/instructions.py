@@ -68,10 +68,31 @@ class Vectors:
         lanes = ir.Constant(kind, [self.LANE(lane) for lane in range(2 * self.lanes)])
         return self.builder.shuffle_vector(vector, self.zero, lanes)
 
+    def joined(self, vectors):
+        """Put shorter vectors, a power of two of them, one after the other."""
+        while len(vectors) > 1:
+            count = 2 * vectors[0].type.count
+            kind = ir.VectorType(self.LANE, count)
+            lanes = ir.Constant(kind, [self.LANE(lane) for lane in range(count)])
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [self.builder.shuffle_vector(*pair, lanes) for pair in pairs]
+        return vectors[0]
+
     def multiply_add(self, a, b, c):
         """Form a · b + c, in one instruction where there is one."""
         product = self.builder.fmul(a, b, flags=self.FUSE)
         return self.builder.fadd(product, c, flags=self.FUSE)
+
+    def smaller(self, a, b):
+        """Return the smaller of two whole numbers."""
+        return self.builder.select(self.builder.icmp_signed("<", a, b), a, b)
+
+    def first(self, count):
+        """Tell of each lane whether it is one of the first `count`."""
+        kind = ir.VectorType(self.LANE, self.lanes)
+        numbers = ir.Constant(kind, [self.LANE(lane) for lane in range(self.lanes)])
+        count = self.builder.trunc(count, self.LANE)
+        return self.builder.icmp_signed("<", numbers, self.splat(count, kind))
 
     def index(self, kind, indices, place, end):
         """Load element `place` of an integer array, or element `end` if that comes first."""
@@ -90,13 +111,13 @@ class Vectors:
             vector = self.builder.insert_element(vector, found, self.LANE(lane))
         return vector
 
-    def prefetch(self, pointer):
-        """Ask for a cache line to be brought into the second-level cache."""
+    def prefetch(self, pointer, level=2):
+        """Ask for a cache line to be brought into the cache of a level."""
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
         hint = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
         pointer = self.builder.bitcast(pointer, byte)
-        self.builder.call(hint, [pointer, number(0), number(2), number(1)])
+        self.builder.call(hint, [pointer, number(0), number(4 - level), number(1)])
 
     def doubled(self, vector):
         """Convert a vector to float64."""
@@ -115,7 +136,10 @@ class Vectors:
     def loop_of_sums(self, result, count, n, body):
         """Sum over whole vectors in float64 lanes, and return a tuple of scalars."""
         start = [self.zero_64] * n
-        sums = self.loop(self.INDEX(0), count, self.lanes, start, body)
+        return self.reduced(result, self.loop(self.INDEX(0), count, self.lanes, start, body))
+
+    def reduced(self, result, sums):
+        """Sum the lanes of vectors of float64, and return a tuple of scalars."""
         name = f"llvm.vector.reduce.fadd.v{self.lanes}f64"
         double = ir.DoubleType()
         kind = ir.FunctionType(double, [double, self.zero_64.type])
@@ -183,15 +207,16 @@ class Vectors:
         index = builder.phi(self.INDEX)
         running = [builder.phi(start.type) for start in sums]
         following = body(index, running)
+        ending = builder.block  # not `inside`, if the body has a loop of its own
         index_next = builder.add(index, self.INDEX(step))
         index.add_incoming(first, before)
-        index.add_incoming(index_next, inside)
+        index.add_incoming(index_next, ending)
         builder.cbranch(builder.icmp_signed("<", index_next, last), inside, done)
         builder.position_at_end(done)
         ended = [builder.phi(start.type) for start in sums]
         for start, phi, end, value in zip(sums, running, ended, following, strict=True):
             phi.add_incoming(start, before)
-            phi.add_incoming(value, inside)
+            phi.add_incoming(value, ending)
             end.add_incoming(start, before)
-            end.add_incoming(value, inside)
+            end.add_incoming(value, ending)
         return ended

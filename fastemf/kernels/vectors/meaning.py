@@ -45,6 +45,25 @@ def make_corner_tile(rows):
     return tile
 
 
+def make_direct(rows):
+    def direct(arrays, run, weight):
+        other, indices, _, x, v, r, w, gram, g = arrays
+        first, at, count, keep, _, top, lane = run
+        whole = -(-count // lanes_of(r)) * lanes_of(r)
+        y, s = other[indices[first : first + count]], np.zeros(at + whole, r.dtype)
+        s[at : at + count] = np.sum(y * x[lane], axis=1)
+        above, below, size = update_residuals(v, r, s, w, at, whole, weight, weight)
+        weighted = w[at : at + count, None] * y
+        for i in range(rows):
+            product = np.sum(weighted[:, i, None] * y, axis=0)
+            gram[top + i] = keep * gram[top + i] + product
+        slope = np.sum(weighted * r[at : at + count, None], axis=0)
+        g[lane] = keep * g[lane] + slope
+        return above + below, size
+
+    return direct
+
+
 def dots(rows, at, x, lane, out, out_at):
     for i in range(lanes_of(rows)):
         out[out_at + i] = np.sum(rows[at + i] * x[lane])
