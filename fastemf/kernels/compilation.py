@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -25,8 +26,18 @@ if CACHEABLE:
 
 __all__ = ["INTERPRETED", "Unit", "helper", "loop", "unit"]
 
-_compiling = threading.RLock()
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+
+_compiling = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _compiling
+    _compiling = threading.RLock()  # a thread that no longer exists may hold the old one
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 # What lets LLVM vectorise a dot product, without "nnan" and "ninf": those make
 # isnan(nan) false, and a NaN must be seen.

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from itertools import pairwise
@@ -140,21 +140,24 @@ def side_by_side(
     """Call a task with each item, several at once, and return the results in the items' order.
 
     These are threads of Python, each with a BLAS of one, whose kernels must not be launched in
-    parallel again: for work in pieces that are too short to be shared well.
+    parallel again: for work in pieces that are too short to be shared well. Other threads that
+    want a BLAS of one wait until all is done.
     """
     items = list(items)
     if INTERPRETED or n_threads == 1 or len(items) < 2:
         return [task(item) for item in items]
     with single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(items))) as pool:
+        futures = []
         try:
-            # What a thread is told of its surroundings, as NumPy's errstate, is not inherited.
-            return [
-                future.result()
-                for future in [pool.submit(copy_context().run, task, item) for item in items]
-            ]
+            with suppress(RuntimeError):  # the main thread has ended, and no new one may begin
+                for item in items:
+                    # What a thread knows of its surroundings, as NumPy's errstate, it is told.
+                    futures.append(pool.submit(copy_context().run, task, item))
+            done = [future.result() for future in futures]
         except BaseException:  # Ctrl-C, too
             pool.shutdown(cancel_futures=True)
             raise
+        return done + [task(item) for item in items[len(done) :]]
 
 
 @contextmanager

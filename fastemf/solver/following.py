@@ -84,7 +84,7 @@ def _climbed(tuner: Tuner, here: Candidate) -> Candidate:
                 break
             found = _attempt(tuner, family, reg, begin, few)
             if not found.step.loss < here.step.loss:
-                return here
+                break
             here = found
         if here.step.reg != first:
             break

@@ -109,7 +109,7 @@ def _shrunk(noise: NDArray[np.float64], mass: NDArray[np.float64]) -> NDArray[np
     if not mean > 0:
         return np.ones_like(mass)
     found = (noise / mean + PRIOR) / (mass + PRIOR)
-    found *= mass.sum() / (found @ mass)
+    found *= mass.sum() / np.sum(found * mass)  # BLAS would depend on its threads
     found[mass == 0] = 1.0  # nothing is known of these
     return np.asarray(np.clip(found, WIDEST**-2, WIDEST**2))
 
@@ -126,7 +126,7 @@ def weighting_of(family: str, engine: CompletionEngine, variances: Pair) -> Weig
     p, q = 1 / sigma, 1 / tau
     # Σ_j v q_j of each row, and Σ_i v p_i of each column.
     sums = _weight_sums(engine, (p, q))
-    total = float(p @ sums[0])
+    total = float(np.sum(p * sums[0]))
     scale = engine.mass / total  # so that the mean weight is one
     p, sums = p * scale, (sums[0], sums[1] * scale)
     shares = tuple(

@@ -76,7 +76,7 @@ def fitted_tables(judged: Judged, omega: float) -> FittedTables:
         np.stack([_centred(r, v, omega, other) for r, other in zip(apart, others, strict=True)]),
         fold_of,
     )
-    above, below = (float(v @ np.maximum(sign * honest, 0.0)) for sign in (1, -1))
+    above, below = (float(np.sum(v * np.maximum(sign * honest, 0.0))) for sign in (1, -1))
     return FittedTables(
         tuple(tables), level + expectile(left, omega, v), _loss(honest, v, omega) / float(v.sum()),
         below / (above + below) if above + below > 0 else float("nan"),

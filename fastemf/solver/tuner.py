@@ -360,7 +360,8 @@ class Tuner:
             (-candidate.step.reg, place)
             for place, candidate in enumerate(self.tried)
             if candidate.family == best.family
-            and best.step.reg < candidate.step.reg < math.inf
+            and candidate.step.rank > 0
+            and best.step.reg < candidate.step.reg
             and candidate.fits
         ]
         for _, place in sorted(stronger):

@@ -155,6 +155,21 @@ def test_interrupt_stops_a_tuning_whose_trials_are_side_by_side():
     assert run(code, NUMBA_NUM_THREADS="2") == ["interrupted", "True", "1"]
 
 
+@pytest.mark.subprocess
+@pytest.mark.compiled
+def test_a_thread_that_outlives_the_main_one_can_tune():
+    code = """
+    import threading
+    from concurrent.futures import thread  # which says that no more threads may begin
+    def late():
+        threading.main_thread().join()
+        print(digest(2) == before)
+    before = digest(2)
+    threading.Thread(target=late).start()
+    """
+    assert run(code, NUMBA_NUM_THREADS="2") == ["True"]
+
+
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_what_is_done_side_by_side_comes_in_order(n_threads):
     assert side_by_side(lambda n: n * n, range(20), n_threads) == [n * n for n in range(20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from functools import cache
 
 import numpy as np
@@ -15,7 +16,9 @@ from fastemf.model.fit_engine import even_engine, ridge_of
 from fastemf.model.folding import folded_axis
 from fastemf.observations.memory import observe
 from fastemf.solver.path import FEWEST_CELLS
-from fastemf.solver.tuner import FIRST, NARROW, RATIO
+from fastemf.solver.search import Candidate
+from fastemf.solver.tuner import FIRST, NARROW, RATIO, Tuner
+from fastemf.solver.tuning import TuningStep
 
 pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
@@ -54,6 +57,31 @@ def same_bits(one, other):
         assert repr(dataclasses.replace(left, seconds=0.0)) == repr(
             dataclasses.replace(right, seconds=0.0)
         )
+
+
+def test_bits_do_not_depend_on_threads_where_columns_are_so_many_that_blas_has_its_own():
+    rng = np.random.default_rng(0)
+    rows, cols = rng.integers(0, 40, 30_000), rng.integers(0, 20_000, 30_000)
+    values = np.exp(rng.standard_normal(30_000) + rng.standard_normal(40)[rows])
+    with warnings.catch_warnings(action="ignore"):  # columns without observations
+        one, two = (
+            fastemf.complete((rows, cols, values), 0.8, 2, intercepts=True, n_jobs=n_jobs)
+            for n_jobs in (1, 2)
+        )
+    same_bits(one, two)
+    assert one.tuning.folds > 1
+
+
+@pytest.mark.parametrize(("rank", "chosen"), [(2, 0), (0, 1)])
+def test_a_stronger_ridge_is_chosen_in_doubt_but_not_one_that_leaves_no_factors(rank, chosen):
+    tuner = object.__new__(Tuner)
+    doubt = np.array([1.0, -0.9])  # about the difference, by row
+    tuner.tried = [
+        Candidate(TuningStep("weighted", 2.0, rank, 1.03, 0.1, 0.5), 1 + doubt, ["fits"]),
+        Candidate(TuningStep("weighted", 1.0, 3, 1.0, 0.1, 0.5), np.ones(2), ["fits"]),
+        Candidate(TuningStep("weighted", 0.5, 3, 1.01, 0.1, 0.5), np.ones(2), ["fits"]),
+    ]
+    assert tuner.chosen() == chosen
 
 
 @cases
