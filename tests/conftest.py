@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -42,6 +44,28 @@ def pytest_configure(config):
     settings.load_profile("fastemf")
     if INTERPRETED:  # all of it would take minutes
         cut_tuning_short()
+        make_new_memory_signal()
+
+
+def make_new_memory_signal():
+    """Fill what NumPy leaves empty with NaNs that warn, and so fail, wherever one is computed with.
+
+    What lies in new memory is otherwise chance, and so is whether a test sees that it was read.
+    """
+    signals = {np.dtype(np.float64): (np.uint64, 0x7FF0000000000001)}
+    signals[np.dtype(np.float32)] = np.uint32, 0x7F800001
+
+    def signalling(make):
+        def made(*args, **kwargs):
+            new = make(*args, **kwargs)
+            if type(new) is np.ndarray and new.dtype in signals:
+                unsigned, bits = signals[new.dtype]
+                new.view(unsigned)[...] = bits
+            return new
+
+        return functools.wraps(make)(made)
+
+    np.empty, np.empty_like = signalling(np.empty), signalling(np.empty_like)
 
 
 def cut_tuning_short():

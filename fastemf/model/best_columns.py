@@ -36,7 +36,7 @@ class SearchMemory(NamedTuple):
         """Make it for rows and columns of that shape, and for `most` columns that are listed."""
         size = shape[0]
         return cls(
-            np.empty(shape, dtype),
+            np.zeros(shape, dtype),  # what lies after the last column is compared too
             Listed(
                 np.empty((size, n)), np.empty(size), np.empty(size, np.int64),
                 np.empty((size, most), np.int64), np.empty((size, most), dtype),
