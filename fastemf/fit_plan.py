@@ -126,7 +126,13 @@ def planned(
         return early_engine(chosen, settings) if plain else None
 
     def start(swept: CompletionEngine) -> tuple[NDArray[Any], NDArray[Any]]:
-        first = EarlierModel(init.axes, init.mu) if isinstance(init, Factorization) else init
+        first = init
+        if isinstance(init, Factorization):
+            mu = init.mu
+            if engine.mu is not None and init.rows.has_intercepts and init.omega != engine.omega:
+                # Rows of a level are about as far from its own centre as from that of another.
+                mu = engine.mu
+            first = EarlierModel(init.axes, mu)
         return starting_factors(first, swept, settings.k, rng, settings.n_threads)
 
     if not isinstance(settings.reg, str):

@@ -94,6 +94,19 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
 
 
 @pytest.mark.compiled
+@pytest.mark.compiled
+def test_intercepts_begin_as_far_from_the_levels_own_centre_as_from_the_neighbours():
+    # What lies between the centres would leave the rows' intercepts for the columns' very slowly.
+    settings = {"reg": 1.0, "intercepts": True}  # no factors are left
+    R = make_skewed(400, 300, rank=3, density=0.2, random_state=0).R
+    levels = complete_levels(R, OMEGAS, 3, **settings)
+    assert not any(fit.X.any() and np.abs(fit.X @ fit.Y.T).max() > 1e-3 for fit in levels.fits)
+    for fit in levels.fits[1:]:
+        alone = complete(R, fit.omega, 3, **settings)
+        assert fit.n_iter <= alone.n_iter + 1
+        assert fit.objective(R) <= alone.objective(R) * (1 + 1e-4)
+
+
 def test_levels_may_come_in_any_order_and_form():
     shuffled = np.array([0.9, 0.1, 0.5])
     assert same(complete_levels(DATA, shuffled, 2, reg="noise"), fitted(False))
@@ -206,6 +219,15 @@ def test_a_tuned_level_goes_on_from_its_neighbours_trials_and_predicts_as_well(t
         assert loss < 1.03 * other
         assert first.tuning.best.rank > 0
         assert len(fit.tuning.steps) < len(alone.tuning.steps)
+
+
+@pytest.mark.compiled
+def test_a_level_that_follows_has_half_the_trials_unless_tables_need_all(intercepts):
+    first, *others = tuned(intercepts).fits
+    assert first.tuning.best.rank > 0
+    share = 1 if intercepts else 2
+    assert [fit.tuning.folds for fit in others] == [first.tuning.folds // share] * len(others)
+    assert all(fit.tuning.cells < first.tuning.cells for fit in others) == (not intercepts)
 
 
 @pytest.mark.compiled

@@ -2,8 +2,8 @@
 
 Near levels have like noise and like factors. So each trial goes on from the fit that the near
 level chose, without the cells that the trial has set aside, at the ridge that it chose, relative to
-the noise. A weaker and a stronger ridge, and the other family, are tried in a few trials first,
-and in all where they are better there.
+the noise. A weaker and a stronger ridge, and the other family, are tried in one trial or a few
+first, and in all where they are better there.
 """
 
 from __future__ import annotations
@@ -21,10 +21,26 @@ from fastemf.solver.search import Candidate, Lead, Leads
 from fastemf.solver.trial import Fitted, Trial
 from fastemf.solver.tuner import MOST_STEPS, RATIO, Tuner
 
-__all__ = ["follow"]
+__all__ = ["follow", "followed"]
 
 FEW_TRIALS = 3  # that say whether a candidate is worth trying in all
+FEW_CELLS = 5000  # set aside, which say that too: fewer trials that have them are enough
+SETTLING = 2  # sweeps by which the noise of another level turns into that of this one
 Begin = Callable[[int], Fitted]  # what the fit of a trial goes on from
+
+
+def followed(
+    trials: list[Trial], leads: Leads, intercepts: bool
+) -> tuple[list[Trial], Leads | None]:
+    """Keep as many trials as are needed, and what each begins with, if that is known of all.
+
+    Half of them choose as well as all. Tables, which intercepts bring, are made from the cells
+    that all of them set aside.
+    """
+    needed = trials if intercepts else trials[: -(-len(trials) // 2)]
+    if len(leads.each) < len(needed):
+        return trials, None
+    return needed, leads._replace(each=leads.each[: len(needed)])
 
 
 def follow(tuner: Tuner, leads: Leads, families: list[str]) -> None:
@@ -36,7 +52,7 @@ def follow(tuner: Tuner, leads: Leads, families: list[str]) -> None:
 
     def settled(place: int) -> Fitted:
         # The noise is that of another level until residuals of this one have been seen.
-        seen = tuner.stepped(led(place), reg, tuner.rng(place))
+        seen = tuner.stepped(led(place), reg, tuner.rng(place), SETTLING)
         return tuner.rescaled(seen, family, rounds=1)
 
     reg = leads.ratio * _norm(tuner, family, led)
@@ -103,7 +119,8 @@ def _promising(
 
 
 def _few(tuner: Tuner) -> int:
-    return min(FEW_TRIALS, len(tuner.trials))
+    enough = -(-FEW_CELLS // max(1, tuner.trials[0].judge.count))
+    return min(FEW_TRIALS, enough, len(tuner.trials))
 
 
 def _stepped(tuner: Tuner, places: range, reg: float, begin: Begin) -> list[Fitted]:

@@ -23,7 +23,7 @@ from fastemf.kernels import tally as tallies
 from fastemf.solver.blocks import EVERYTHING, Part
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.following import follow
+from fastemf.solver.following import follow, followed
 from fastemf.solver.holding import carried
 from fastemf.solver.records import Ridge, total
 from fastemf.solver.ridge import asymmetry
@@ -80,8 +80,8 @@ def tune(
         return Tuning(note="too few cells to set any aside")
     few = partial(_sampled, everything, marks, FEW)
     leads = None if near is None else near.leads
-    if leads is not None and len(leads.each) != len(trials):
-        leads = None
+    if leads is not None:
+        trials, leads = followed(trials, leads, settings.intercepts)
     if checkpoint is None:
         found = _search(Tuner(engine, trials, settings, seed, few, leads=leads), marks, earlier)
     else:

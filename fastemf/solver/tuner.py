@@ -294,11 +294,13 @@ class Tuner:
         engine = fit.engine.view(weighting=weighting)
         return Fitted(engine, fit.factors, fit.ridge, fit.leverages, variances, fit.shift)
 
-    def stepped(self, fit: Fitted, reg: float, rng: np.random.Generator) -> Fitted:
+    def stepped(
+        self, fit: Fitted, reg: float, rng: np.random.Generator, most: int = SWEEPS
+    ) -> Fitted:
         """Go on from a fit at the next ridge."""
         ridge = Ridge(reg, self.intercept_ridge)
         factors = joined(fit, self.settings.k, reg, rng)
-        sweeps = max(1, SWEEPS // 2) if self.has_many else SWEEPS
+        sweeps = max(1, most // 2) if self.has_many else most
         factors, _ = swept(fit.engine, factors, ridge, self.settings, sweeps, STEP_TOL)
         factors = alive(fit.engine, factors)
         # The shift moves little from step to step: one Newton step follows it.

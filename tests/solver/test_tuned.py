@@ -249,6 +249,24 @@ def test_noiseless_data_are_recovered(omega, intercepts):
     recovers(80, 60, 2, 0.4, omega, intercepts)
 
 
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")  # of the noiseless
+@pytest.mark.parametrize("noise", [0.5, 0])
+def test_a_ridge_that_follows_the_noise_is_fitted_once_to_see_that_it_loses(monkeypatch, noise):
+    fitted = []
+    followed = Tuner._followed
+
+    def counted(self, place, *given):
+        fitted.append(place)
+        return followed(self, place, *given)
+
+    monkeypatch.setattr(Tuner, "_followed", counted)
+    data = make_skewed(120, 100, rank=2, density=0.5, noise=noise, random_state=0)
+    fit = fastemf.complete(data.R, 0.5, 2, max_iter=30, n_jobs=1)
+    families = {step.family for step in fit.tuning.steps}
+    assert fitted == ([0] if noise else list(range(fit.tuning.folds)))
+    assert ("noise" in families) == (noise == 0)
+
+
 @pytest.mark.thorough
 @pytest.mark.compiled
 def test_noiseless_data_are_recovered_from_a_tenth():
