@@ -63,10 +63,10 @@ def complete_levels(
     fitted as by `complete`: it converges soonest. The others follow in their order, each from its
     neighbour's fit, to the same tolerance. That takes fewer sweeps than starting each anew; the
     objective ends about as low, but the fits are not bitwise identical. Tuned levels set the same
-    cells aside; each begins where its neighbour's fits without those cells ended, and tries only
-    ridges near its neighbour's, relative to the noise. A cell's
-    predictions are then sorted across the levels, which is never worse than leaving them as they
-    are: see `Levels`.
+    cells aside; each begins where its neighbour's fits without those cells ended, tries only ridges
+    near its neighbour's, relative to the noise, and without intercepts is judged by half of those
+    cells. A cell's predictions are then sorted across the levels, which is never worse than leaving
+    them as they are: see `Levels`.
 
     Parameters
     ----------
