@@ -21,7 +21,7 @@ from fastemf.solver.search import Candidate, Lead, Leads
 from fastemf.solver.trial import Fitted, Trial
 from fastemf.solver.tuner import MOST_STEPS, RATIO, Tuner
 
-__all__ = ["follow", "followed"]
+__all__ = ["follow", "trials_to_follow"]
 
 FEW_TRIALS = 3  # that say whether a candidate is worth trying in all
 FEW_CELLS = 5000  # set aside, which say that too: fewer trials that have them are enough
@@ -29,7 +29,7 @@ SETTLING = 2  # sweeps by which the noise of another level turns into that of th
 Begin = Callable[[int], Fitted]  # what the fit of a trial goes on from
 
 
-def followed(
+def trials_to_follow(
     trials: list[Trial], leads: Leads, intercepts: bool
 ) -> tuple[list[Trial], Leads | None]:
     """Keep as many trials as are needed, and what each begins with, if that is known of all.

@@ -23,7 +23,7 @@ from fastemf.kernels import tally as tallies
 from fastemf.solver.blocks import EVERYTHING, Part
 from fastemf.solver.checkpoint import Checkpoint
 from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.following import follow, followed
+from fastemf.solver.following import follow, trials_to_follow
 from fastemf.solver.holding import carried
 from fastemf.solver.records import Ridge, total
 from fastemf.solver.ridge import asymmetry
@@ -81,7 +81,7 @@ def tune(
     few = partial(_sampled, everything, marks, FEW)
     leads = None if near is None else near.leads
     if leads is not None:
-        trials, leads = followed(trials, leads, settings.intercepts)
+        trials, leads = trials_to_follow(trials, leads, settings.intercepts)
     if checkpoint is None:
         found = _search(Tuner(engine, trials, settings, seed, few, leads=leads), marks, earlier)
     else:
