@@ -261,7 +261,7 @@ def test_a_ridge_that_follows_the_noise_is_fitted_once_to_see_that_it_loses(monk
 
     monkeypatch.setattr(Tuner, "_followed", counted)
     data = make_skewed(120, 100, rank=2, density=0.5, noise=noise, random_state=0)
-    fit = fastemf.complete(data.R, 0.5, 2, max_iter=30, n_jobs=1)
+    fit = fastemf.complete(data.R, 0.5, 6, max_iter=30, n_jobs=1)
     families = {step.family for step in fit.tuning.steps}
     assert fitted == ([0] if noise else list(range(fit.tuning.folds)))
     assert ("noise" in families) == (noise == 0)
