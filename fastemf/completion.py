@@ -131,9 +131,10 @@ def complete(
     init
         ``"spectral"`` (SVD of the zero-filled matrix), ``"random"``, a pair (X, Y),
         or an earlier `Factorization`, whose matrix may be smaller: new rows and
-        columns then start afresh. Where both have labels, rows and columns go by them. With
-        ``reg="auto"`` it is where the fit of all cells starts, not those before; but those try
-        only ridges within two steps of the earlier one's, relative to the noise.
+        columns then start afresh. Where both have labels, rows and columns go by them. One of
+        another level, with intercepts, starts as much higher or lower as that level of all values
+        is. With ``reg="auto"`` it is where the fit of all cells starts, not those before; but those
+        try only ridges within two steps of the earlier one's, relative to the noise.
     tol
         Stop when a sweep lowers the objective by less than this, relatively.
     max_iter

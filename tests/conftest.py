@@ -70,10 +70,11 @@ def make_new_memory_signal():
 
 def cut_tuning_short():
     """Leave of a tuned fit what it takes to run each of its steps."""
-    from fastemf.solver import path, trial, tuner
+    from fastemf.solver import following, path, trial, tuner
 
     path.MOST_FOLDS = 1
     tuner.MOST_STEPS, tuner.SWEEPS, tuner.INTERCEPT_SWEEPS = 2, 1, 1
+    following.MOST_STEPS, following.SETTLING = 2, 1
     tuner.MULTIPLES, tuner.FOLLOWING, trial.NEWTON_STEPS = (1.0, 10.0), 2, 2
 
 

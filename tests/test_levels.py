@@ -18,8 +18,9 @@ from fastemf.datasets import load_wsdream, make_skewed
 from fastemf.loss import expectile_loss
 from fastemf.observations.hold_out import hold_out
 from fastemf.observations.memory import observe
-from fastemf.solver import path, tuner
+from fastemf.solver import following, path, tuner
 from fastemf.solver.ridge import NOISE_FACTOR
+from fastemf.solver.search import Leads
 
 OMEGAS = (0.1, 0.5, 0.9)
 DATA = make_skewed(24, 18, rank=2, density=0.6, random_state=0).R.tocoo()
@@ -94,7 +95,6 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
 
 
 @pytest.mark.compiled
-@pytest.mark.compiled
 def test_intercepts_begin_as_far_from_the_levels_own_centre_as_from_the_neighbours():
     # What lies between the centres would leave the rows' intercepts for the columns' very slowly.
     settings = {"reg": 1.0, "intercepts": True}  # no factors are left
@@ -107,6 +107,7 @@ def test_intercepts_begin_as_far_from_the_levels_own_centre_as_from_the_neighbou
         assert fit.objective(R) <= alone.objective(R) * (1 + 1e-4)
 
 
+@pytest.mark.compiled
 def test_levels_may_come_in_any_order_and_form():
     shuffled = np.array([0.9, 0.1, 0.5])
     assert same(complete_levels(DATA, shuffled, 2, reg="noise"), fitted(False))
@@ -225,9 +226,19 @@ def test_a_tuned_level_goes_on_from_its_neighbours_trials_and_predicts_as_well(t
 def test_a_level_that_follows_has_half_the_trials_unless_tables_need_all(intercepts):
     first, *others = tuned(intercepts).fits
     assert first.tuning.best.rank > 0
-    share = 1 if intercepts else 2
-    assert [fit.tuning.folds for fit in others] == [first.tuning.folds // share] * len(others)
+    assert first.tuning.folds == 10
+    assert [fit.tuning.folds for fit in others] == [10 if intercepts else 5] * len(others)
     assert all(fit.tuning.cells < first.tuning.cells for fit in others) == (not intercepts)
+
+
+@pytest.mark.parametrize(("folds", "kept"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (10, 5)])
+def test_one_trial_alone_is_for_many_cells(folds, kept):
+    trials, each = list(range(folds)), tuple(range(folds))
+    found, leads = following.trials_to_follow(trials, Leads("weighted", 1.0, each), False)
+    assert (found, leads.each) == (trials[:kept], each[:kept])
+    found, leads = following.trials_to_follow(trials, Leads("weighted", 1.0, each[:kept]), True)
+    assert found == trials
+    assert (leads is None) == (kept < folds)
 
 
 @pytest.mark.compiled

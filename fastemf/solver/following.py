@@ -9,6 +9,7 @@ first, and in all where they are better there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -34,10 +35,10 @@ def trials_to_follow(
 ) -> tuple[list[Trial], Leads | None]:
     """Keep as many trials as are needed, and what each begins with, if that is known of all.
 
-    Half of them choose as well as all. Tables, which intercepts bring, are made from the cells
-    that all of them set aside.
+    Half of them choose as well as all, but one alone is for many cells. Tables, which intercepts
+    bring, are made from the cells that all of them set aside.
     """
-    needed = trials if intercepts else trials[: -(-len(trials) // 2)]
+    needed = trials if intercepts else trials[: max(2, -(-len(trials) // 2))]
     if len(leads.each) < len(needed):
         return trials, None
     return needed, leads._replace(each=leads.each[: len(needed)])
@@ -124,8 +125,13 @@ def _few(tuner: Tuner) -> int:
 
 
 def _stepped(tuner: Tuner, places: range, reg: float, begin: Begin) -> list[Fitted]:
+    n_threads = tuner.engine.n_threads if len(places) == 1 else 0  # which one fit has to itself
+
     def stepped(place: int) -> Fitted:
-        return tuner.stepped(begin(place), reg, tuner.rng(place))
+        fit = begin(place)
+        engine = fit.engine.on_threads(n_threads or fit.engine.n_threads)
+        found = tuner.stepped(replace(fit, engine=engine), reg, tuner.rng(place))
+        return replace(found, engine=fit.engine)
 
     return tuner.each(stepped, places)
 

@@ -82,6 +82,8 @@ def tune(
     leads = None if near is None else near.leads
     if leads is not None:
         trials, leads = trials_to_follow(trials, leads, settings.intercepts)
+    if 2 * len(trials) > engine.n_threads:  # which is then enough to do for all threads
+        trials = [trial.on_threads(1) for trial in trials]
     if checkpoint is None:
         found = _search(Tuner(engine, trials, settings, seed, few, leads=leads), marks, earlier)
     else:
@@ -144,8 +146,6 @@ def _trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
     folds = int(np.clip(JUDGED // size, 1, MOST_FOLDS))
     span = round(share * engine.cells.span)
     parts = [CellSample(marks, Part(fold * span, span)) for fold in range(folds)]
-    if 2 * folds > engine.n_threads:  # which is then enough to do for all threads
-        engine = engine.on_threads(1)
     return [Trial(engine.view(part.rest()), engine.view(part)) for part in parts]
 
 

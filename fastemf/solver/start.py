@@ -42,7 +42,7 @@ Product = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class EarlierModel:
-    """A model to start from: its rows and columns, and its mu (0 without intercepts)."""
+    """A model to start from: its rows and columns, and the mu they are around (0 without one)."""
 
     axes: tuple[Axis, Axis]
     mu: float

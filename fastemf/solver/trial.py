@@ -46,6 +46,10 @@ class Trial:
     fitted: CompletionEngine
     judge: CompletionEngine
 
+    def on_threads(self, n_threads: int) -> Trial:
+        """Return the same trial, on so many threads."""
+        return Trial(self.fitted.on_threads(n_threads), self.judge.on_threads(n_threads))
+
     def judged(self, factors: Factors, shift: float) -> NDArray[np.float64]:
         """Sum over what a model leaves of the cells it has not seen, row by row."""
         return self.judge.tally(0, *factors, shift=shift)

@@ -295,11 +295,12 @@ class Tuner:
         return Fitted(engine, fit.factors, fit.ridge, fit.leverages, variances, fit.shift)
 
     def stepped(
-        self, fit: Fitted, reg: float, rng: np.random.Generator, most: int = SWEEPS
+        self, fit: Fitted, reg: float, rng: np.random.Generator, most: int | None = None
     ) -> Fitted:
-        """Go on from a fit at the next ridge."""
+        """Go on from a fit at the next ridge, by `most` sweeps instead of as many as usual."""
         ridge = Ridge(reg, self.intercept_ridge)
         factors = joined(fit, self.settings.k, reg, rng)
+        most = SWEEPS if most is None else most
         sweeps = max(1, most // 2) if self.has_many else most
         factors, _ = swept(fit.engine, factors, ridge, self.settings, sweeps, STEP_TOL)
         factors = alive(fit.engine, factors)

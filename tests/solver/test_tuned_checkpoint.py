@@ -17,6 +17,7 @@ from solver.test_tuned import same_bits
 
 import fastemf
 from fastemf.solver import checkpoint as checkpoints
+from fastemf.solver import following
 from fastemf.solver.tuner import Tuner
 
 pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
@@ -350,6 +351,24 @@ def test_a_following_level_goes_on_from_any_of_its_candidates(level, judged, tmp
             fastemf.complete_levels(LOW, **LEVELS, **kept)
     judged(None)
     again = fastemf.complete_levels(LOW, **LEVELS, **kept)
+    for one, two in zip(again.fits, reference.fits, strict=True):
+        same_bits(one, two)
+
+
+@pytest.mark.parametrize("few_cells", [1, 10**6], ids=["one trial looks", "three trials look"])
+def test_levels_of_fewer_and_fewer_trials_go_on_too(judged, tmp_path, monkeypatch, few_cells):
+    monkeypatch.setattr(following, "FEW_CELLS", few_cells)
+    levels = LEVELS | {"omegas": (0.2, 0.5, 0.8), "intercepts": False}
+    reference = fastemf.complete_levels(LOW, **levels)
+    assert [fit.tuning.folds for fit in reference.fits] == [10, 5, 5]
+    kept = {"checkpoint": tmp_path / "state.npz", "resume": True}
+    most = sum(len(fit.tuning.steps) for fit in reference.fits)
+    for _ in range(most - 1):  # one more candidate each time
+        judged(1)
+        with pytest.raises(Killed):
+            fastemf.complete_levels(LOW, **levels, **kept)
+    judged(1)
+    again = fastemf.complete_levels(LOW, **levels, **kept)
     for one, two in zip(again.fits, reference.fits, strict=True):
         same_bits(one, two)
 
