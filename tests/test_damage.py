@@ -196,6 +196,22 @@ OTHER_ARRAYS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["row_log_scales", "col_log_scales"])
+def test_scales_that_no_number_can_be(quantiles, tmp_path, name):
+    parts, path = members(quantiles.read_bytes()), tmp_path / "bad.npz"
+    member = next(one for one in parts if one.endswith(f"{name}.npy"))
+    logs = np.load(io.BytesIO(parts[member]))
+    for value, is_read in [(299.0, True), (-301.0, False), (1e300, False)]:
+        logs[0, 1] = value
+        path.write_bytes(archived(parts | {member: as_npy(logs)}))
+        if is_read:
+            fit = fastemf.load(path)
+            assert np.isfinite(fit.predict_block(fit.axes[0].ids())).all()
+            continue
+        with pytest.raises(fastemf.ModelFileError, match=f"{name} must lie between -300 and 300"):
+            fastemf.load(path)
+
+
 def test_other_arrays(case):
     content, refused = case
     parts = members(content)

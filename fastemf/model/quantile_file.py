@@ -33,6 +33,7 @@ KNOTS = ("knots", "scores")
 SCALES = ("scales", "multiples")
 REGRESSION = ("coefficients", "intercepts")
 TABLE = ("centres", "corrections")  # of each quantile
+LARGEST_LOG = 300.0  # of a row's or a column's scale: e to the sum of two is a number
 
 
 class WrittenQuantiles(Protocol):
@@ -129,7 +130,10 @@ def _checked(
     for axis, side in enumerate(SIDES):
         size = first.shape[axis] + 1
         check_numbers(f"{side}_quantiles", arrays[f"{side}_quantiles"], KINDS, count, size)
-        check_numbers(f"{side}_log_scales", arrays[f"{side}_log_scales"], 2, size)
+        name = f"{side}_log_scales"
+        check_numbers(name, arrays[name], 2, size)
+        right = bool((np.abs(arrays[name]) <= LARGEST_LOG).all())
+        require(right, f"{name} must lie between -{LARGEST_LOG:g} and {LARGEST_LOG:g}")
     atoms = arrays["pool_atoms"].shape[-1:]
     for name in POOLS[:2]:
         check_numbers(name, arrays[name], KINDS, count, 2, *atoms)

@@ -76,8 +76,9 @@ def check_overflow(X: NDArray[Any], Y: NDArray[Any], engine: Engine, *others: An
     """Refuse factors so large that the loss or the ridge overflow; `others` are more of X."""
     with np.errstate(over="ignore", invalid="ignore"):
         try:
-            engine.evaluate(X, Y)
+            half = engine.evaluate(X, Y)
             squares = [engine.penalty(factor, Y, Ridge(1.0, 1.0)) for factor in (X, *others)]
+            squares += [half.above, half.below]
         except FloatingPointError:
             squares = [np.inf]
     demand(bool(np.isfinite(squares).all()), f"its factors must not overflow {engine.dtype}")

@@ -228,6 +228,9 @@ CRAFTED = [
     ({}, {"best_X": np.full((30, 3), np.inf)}, "best_X must be finite"),
     ({}, {"point_X": np.full((30, 3), 1e300)}, "its factors must not overflow float64"),
     ({}, {"previous": np.full((30, 3), 1e300)}, "its factors must not overflow float64"),
+    # The square of one intercept is a number, its column's loss is not.
+    ({}, {"point_Y": np.where(np.arange(60) == 59, 1e154, 1.0).reshape(20, 3)},
+     "its factors must not overflow float64"),
     ({}, {"best_X": None}, "array 'best_X' is missing"),
     ({}, {"Z": np.ones(3)}, "array 'Z' is unknown"),
     ({"colour": "red"}, {}, "header field 'colour' is unknown"),
