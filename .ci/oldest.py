@@ -1,4 +1,4 @@
-"""Print the oldest versions that pyproject.toml allows: what the tests need, each >= as ==."""
+"""Print the oldest versions of the dependencies and test tools that pyproject.toml allows."""
 
 import tomllib
 from pathlib import Path

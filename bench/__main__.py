@@ -1,4 +1,4 @@
-"""``python -m bench``: how fast is fastemf compared with others and with the hardware?"""
+"""``python -m bench``: the speed of fastemf compared with other libraries and the hardware."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.bars import bars, table
 from bench.compare import compare
-from bench.runner import HEADER, Row, Timing, describe, line, machine, row, warm_up
+from bench.runner import HEADER, Row, Timing, describe, line, print_machine, row, warm_up
 from bench.scale import FULL, QUICK, SMOKE, Scale
 from bench.sections import SECTIONS
+from bench.targets import find_targets, format_targets
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small matrices, under two minutes")
-    size.add_argument("--smoke", action="store_true", help="tiny ones: only that it runs")
+    size.add_argument("--smoke", action="store_true", help="tiny matrices, to test that it runs")
     parser.add_argument(
         "--only", type=sections, default=list(SECTIONS), metavar="NAMES",
         help=f"sections to run, separated by commas: {', '.join(SECTIONS)}",
@@ -39,18 +39,18 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.command == "compare":
         return show_comparison(args.before, args.after)
-    # What would lose the results of a long run is found before it.
+    # Fail before a long run rather than after it.
     folder = args.folder if args.command == "plot" else args.plots
     if folder is not None and find_spec("matplotlib") is None:
         parser.error("plots need matplotlib: pip install '.[bench]'")
     if args.out is not None and not args.out.absolute().parent.is_dir():
-        parser.error(f"--out must lie in a folder that exists, got {args.out}")
+        parser.error(f"--out must be in a folder that exists, got {args.out}")
     if args.command == "plot":
         return plot(args.results, folder)
 
     scale = SMOKE if args.smoke else QUICK if args.quick else FULL
     results = measure(scale, args.only, args.out)
-    show_bars(scale, results)
+    show_targets(scale, results)
     if folder is not None:
         return plot(results, folder)
     if args.smoke and find_spec("matplotlib") is not None:
@@ -70,9 +70,8 @@ def sections(names: str) -> list[str]:
 
 
 def measure(scale: Scale, names: list[str], out: Path | None) -> list[Row]:
-    """Run the sections, printing as they go; the file is written after each of them."""
-    about = machine()
-    print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
+    """Run the sections and print their rows; write the file after each section."""
+    about = print_machine()
     print(", ".join(f"{name} {version or 'absent'}" for name, version in about["versions"].items()))
     compiled = {dtype: warm_up(dtype, 4) for dtype in ("float64", "float32")}
     spent = ", ".join(f"{dtype} {seconds:.1f} s" for dtype, seconds in compiled.items())
@@ -83,42 +82,44 @@ def measure(scale: Scale, names: list[str], out: Path | None) -> list[Row]:
         print(f"\n{name}\n{HEADER}", flush=True)
         began = time.perf_counter()
         try:
-            results += SECTIONS[name](scale, lambda text: print(text, flush=True))
-        except Exception as error:  # the sections after it may still run
+            for result in SECTIONS[name](scale):
+                results.append(result)
+                print(line(result), flush=True)
+        except Exception as error:  # the next sections may still run
             failed = row(name, "", "", 0, "", 0, 0, "", Timing(error=describe(error)))
             results.append(failed)
             print(line(failed))
         took[name] = time.perf_counter() - began
         if out:
-            found = {"scale": scale.name, "machine": about, "compiled": compiled, "took": took}
-            out.write_text(json.dumps({**found, "results": results}, indent=1))
+            header = {"scale": scale.name, "machine": about, "compiled": compiled, "took": took}
+            out.write_text(json.dumps({**header, "results": results}, indent=1))
     spent = ", ".join(f"{name} {seconds:.0f}" for name, seconds in took.items())
     print(f"\n{sum(took.values()):.0f} s in all: {spent}")
     return results
 
 
-def show_bars(scale: Scale, results: list[Row]) -> None:
+def show_targets(scale: Scale, results: list[Row]) -> None:
     """Print the targets that this run has data for."""
-    found = bars(results)
-    if not found:
+    targets = find_targets(results)
+    if not targets:
         return
     print("\nTargets of the project" + ("" if scale is FULL else " (set for the full sizes)"))
-    print("\n".join(table(found)))
+    print("\n".join(format_targets(targets)))
 
 
 def results_file(path: str) -> list[Row]:
-    """Read the rows of a file that `--out` wrote."""
+    """Read the rows of a file written by `--out`."""
     try:
         rows: list[Row] = json.loads(Path(path).read_text())["results"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise argparse.ArgumentTypeError(
-            f"must be a file that --out wrote, got {path} ({describe(error)})"
+            f"must be a file written by --out, got {path} ({describe(error)})"
         ) from None
     return rows
 
 
 def show_comparison(before: list[Row], after: list[Row]) -> int:
-    """Print the table; return 1 where something became slower, else 0."""
+    """Print the comparison; return 1 if anything became slower, else 0."""
     rows = compare(before, after)
     for entry in rows:
         mark = "SLOWER" if entry["slower"] else ""
@@ -131,7 +132,7 @@ def show_comparison(before: list[Row], after: list[Row]) -> int:
 
 
 def plot(results: list[Row], folder: Path) -> int:
-    """Draw what there is to draw, and name the files."""
+    """Draw the results and print the names of the files."""
     from bench.plots import draw
 
     for path in draw(results, folder):

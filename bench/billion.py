@@ -1,6 +1,6 @@
-"""``python -m bench.billion --entries 1e9``: a fit of more observations than memory holds.
+"""``python -m bench.billion --entries 1e9``: a fit of data that do not fit into memory.
 
-Generated chunk by chunk straight into a store, k = 8, float32; prints times and peak memory.
+The data are generated chunk by chunk into a store (k = 8, float32). Prints times and peak memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 import warnings
 from pathlib import Path
 
-from bench.child import forget_peak, resident
+from bench.child import reset_peak, resident
 from bench.stream import RANK, Stream
 
 BYTES_PER_ENTRY = 32  # at the peak of a build: spill 12, two sides 16, keys 4
@@ -22,14 +22,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=float, default=1e9)
     parser.add_argument("--sweeps", type=int, default=3)
-    parser.add_argument("--budget", type=float, default=256e6, help="bytes of build and fit")
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where there is room")
+    parser.add_argument("--budget", type=float, default=256e6, help="bytes of memory")
+    parser.add_argument("--folder", default=tempfile.gettempdir(), help="folder with enough space")
     options = parser.parse_args()
     stream = Stream(int(options.entries))
     needed = int(1.02 * BYTES_PER_ENTRY * stream.entries)
     free = shutil.disk_usage(options.folder).free
     if needed > free:
-        parser.error(f"{needed:,} bytes are needed in {options.folder}, and {free:,} are free")
+        parser.error(f"{needed:,} bytes are needed in {options.folder}, but only {free:,} are free")
     warnings.simplefilter("ignore")
 
     import fastemf
@@ -44,7 +44,7 @@ def main() -> None:
         report("generate and build", time.perf_counter() - began)
         print(f"{stored.info['bytes'] / 1e9:.2f} GB on disk", flush=True)
 
-        forget_peak()
+        reset_peak()
         began = time.perf_counter()
         fit = fastemf.complete(
             fastemf.store.open(path, budget=budget), 0.1, RANK, max_iter=options.sweeps, tol=0,

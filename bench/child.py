@@ -1,6 +1,6 @@
-"""Measurements that need a process of their own: ``python -m bench.child TASK ARGUMENTS``.
+"""Measurements in a separate process: ``python -m bench.child TASK ARGUMENTS``.
 
-Nothing but the standard library is imported before a task begins.
+Only the standard library is imported before a task begins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def call(task: str, *arguments: Any, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Run a task in a fresh process of this interpreter, from this checkout; return its answer."""
+    """Run a task in a fresh process, from this checkout; return its result."""
     command = [sys.executable, "-m", "bench.child", task, *map(str, arguments)]
     ran = subprocess.run(
         command, cwd=ROOT, env={**os.environ, **(env or {})}, capture_output=True, text=True
@@ -26,12 +26,12 @@ def call(task: str, *arguments: Any, env: dict[str, str] | None = None) -> dict[
     if ran.returncode != 0:
         last = (ran.stderr.strip().splitlines() or ["no message"])[-1]
         raise RuntimeError(f"{task}: {last}")
-    answer: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    return answer
+    result: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return result
 
 
 def imports() -> dict[str, float]:
-    """Time `import numba`, and what fastemf's main entry takes beyond it."""
+    """Time `import numba`, and the import of `fastemf.complete` after it."""
     began = time.perf_counter()
     import numba  # noqa: F401
 
@@ -42,7 +42,7 @@ def imports() -> dict[str, float]:
 
 
 def first_call() -> dict[str, float]:
-    """Time the first fit of a process, of a matrix too small to take any time itself."""
+    """Time the first fit of a process, of a tiny matrix."""
     import numpy as np
 
     from fastemf import complete
@@ -55,7 +55,7 @@ def first_call() -> dict[str, float]:
 
 
 def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
-    """Return resident bytes after import, and their peak while input is loaded and fitted."""
+    """Return resident bytes after the imports, and the peak while data are loaded and fitted."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -64,7 +64,7 @@ def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
     from fastemf import complete  # noqa: F401
 
     level = resident("VmRSS")
-    forget_peak()
+    reset_peak()
     parts = [np.load(Path(folder) / f"{part}.npy") for part in ("data", "indices", "indptr")]
     R = sp.csr_matrix(tuple(parts), shape=(int(m), int(n)), copy=False)
     Fastemf(0.5).run(R, int(k), LAMBDA, int(threads), 2)
@@ -72,13 +72,13 @@ def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
 
 
 def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[str, float]:
-    """Build a store from a Parquet file of columns row, col and value; return seconds and peak."""
+    """Build a store from a Parquet file with columns row, col and value; return time and peak."""
     import pyarrow.parquet  # noqa: F401
 
     from fastemf import store
 
     level = resident("VmRSS")
-    forget_peak()
+    reset_peak()
     began = time.perf_counter()
     store.build(
         source, target, rows="row", cols="col", values="value",
@@ -90,7 +90,7 @@ def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[s
 
 
 def append_store(source: str, target: str, times: str, budget: str) -> dict[str, list[float]]:
-    """Append a Parquet file of columns row, col and value to a store, again and again; time it."""
+    """Append a Parquet file with columns row, col and value several times; return the seconds."""
     import pyarrow.parquet  # noqa: F401
 
     from fastemf import store
@@ -104,7 +104,7 @@ def append_store(source: str, target: str, times: str, budget: str) -> dict[str,
 
 
 def resident(field: str) -> int:
-    """Return bytes of this process: VmRSS now, VmHWM at most; without /proc always the latter."""
+    """Return resident bytes: VmRSS (now) or VmHWM (peak); without /proc always the peak."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -115,8 +115,8 @@ def resident(field: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
 
 
-def forget_peak() -> None:
-    """Reset VmHWM where the system allows it; imports peak far below a fit anyway."""
+def reset_peak() -> None:
+    """Reset VmHWM where the system allows it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

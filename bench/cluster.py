@@ -1,8 +1,8 @@
-"""``python -m bench.cluster``: the cost of a half-sweep on a cluster beside its solves.
+"""``python -m bench.cluster``: the overhead of a half-sweep on a Dask cluster.
 
-Local worker processes with one thread each, a store, both sides in turn. The solves of a
-half-sweep take as long as the slowest worker's; all else (sending the factors, Dask's messages,
-results coming back, waiting) is overhead. The matrix of ten thousand entries has next to no solves.
+Local worker processes with one thread each solve the blocks of a store. The overhead of a
+half-sweep is its time less that of the slowest worker's solves: sending factors and results,
+messages, waiting. The matrix with ten thousand entries takes next to no time to solve.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 
 from bench.problems import grown, label
-from bench.runner import machine
+from bench.runner import print_machine
 
 HEADER = f"{'entries':>8}{'k':>4}{'half-sweep':>12}{'solves':>10}{'overhead':>10}{'factors':>11}"
 
 
 def timed_solve(*args: Any) -> tuple[str, float, int]:
-    """Run `solve_block` on a worker; report the worker and its seconds, too."""
+    """Run `solve_block` on a worker; return the worker, the seconds and the bytes of the rows."""
     from distributed import get_worker
 
-    from fastemf.solver.blocks import solve_block
+    from fastemf.solver.half_sweep import solve_block
 
     began = time.perf_counter()
     solved = solve_block(*args)
@@ -35,9 +35,8 @@ def timed_solve(*args: Any) -> tuple[str, float, int]:
 
 
 def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
-    """Return wall-clock seconds, those of the slowest worker's solves, and both factors' bytes."""
-    from fastemf.solver.blocks import RowProblem
-    from fastemf.solver.half_sweep import Own, Regressors
+    """Return wall-clock seconds, seconds of the slowest worker, and bytes of both factors."""
+    from fastemf.solver.half_sweep import Regressors, RowArrays, RowProblem
 
     rng = np.random.default_rng(0)
     sides = (source.by_row, source.by_col)
@@ -46,8 +45,8 @@ def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
     )
     began = time.perf_counter()
     reports = sides[axis].each(
-        timed_solve, Regressors.of(other), Own(start, np.column_stack([sides[axis].mass] * 2)),
-        RowProblem(0.1, k), n_threads=1,
+        timed_solve, Regressors.of(other),
+        RowArrays(start, np.column_stack([sides[axis].mass] * 2)), RowProblem(0.1, k), n_threads=1,
     )  # fmt: skip
     busy: dict[str, float] = {}
     for _, (worker, seconds, _) in reports:
@@ -56,8 +55,8 @@ def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
 
 
 def measure(path: Path, client: Any, ranks: list[int], repeats: int) -> list[str]:
-    """Return one line per rank: medians over both sides."""
-    from fastemf.cluster.distribution import distribute
+    """Return one line per rank: medians over rows and columns."""
+    from fastemf.sources.cluster.distribution import distribute
 
     lines = []
     with distribute(path, client) as source:
@@ -87,8 +86,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args(argv)
     warnings.simplefilter("ignore")
-    about = machine()
-    print(f"{about['cpu']}, {about['cores']} cores; {options.workers} workers of one thread")
+    print_machine()
+    print(f"{options.workers} workers with one thread each")
     print(HEADER, flush=True)
     with (
         TemporaryDirectory() as folder,

@@ -1,17 +1,17 @@
-"""Two result files side by side; a slowdown counts only if it is large both ways."""
+"""Compare two result files; a slowdown counts only if it is large relatively and absolutely."""
 
 from __future__ import annotations
 
 from typing import Any
 
-RELATIVE = 1.25  # a quarter slower
-ABSOLUTE = 0.02  # and by 20 ms: less is noise on a shared machine
+RELATIVE = 1.25  # 25 % slower
+ABSOLUTE = 0.02  # and at least 20 ms slower: less is noise on a shared machine
 
 SETTING = ("section", "problem", "dtype", "k", "threads", "competitor", "what")
 
 
 def compare(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one row per common setting: both times, their ratio, and whether it is slower."""
+    """Return one row per common setting: both times, their ratio, and whether it became slower."""
 
     def times(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], float]:
         return {

@@ -1,6 +1,6 @@
-"""The competitors that are timed, behind one small interface.
+"""The competitors, behind one small interface.
 
-All but implicit minimise the same function, ½ Σ r² + λ (‖X‖² + ‖Y‖²): fastemf at omega = 0.5 with
+All but implicit minimize the same function, ½ Σ r² + λ (‖X‖² + ‖Y‖²): fastemf at omega = 0.5 with
 a plain ridge. A competitor whose loss has no ½ is given 2λ.
 """
 
@@ -17,14 +17,14 @@ from threadpoolctl import threadpool_limits
 
 from bench.objective import objective
 
-DEAR = 5.0  # seconds of a fit with one sweep, above which as few sweeps as possible are run
-LONG = 30.0  # seconds of a fit, above which no longer one is made for a curve
+SLOW = 5.0  # seconds of a fit with one sweep, above which a sweep is timed only once
+LONG = 30.0  # seconds of a fit, above which a curve gets no further points
 
 Factors = tuple[np.ndarray, np.ndarray]
 
 
 class Point(NamedTuple):
-    """State of a fit after some sweeps: the seconds a user waited, set-up included."""
+    """State of a fit after some sweeps; the seconds include set-up."""
 
     sweeps: int
     seconds: float
@@ -35,17 +35,17 @@ class Competitor(Protocol):
     """One implementation."""
 
     name: str
-    exact: bool  # solves every row of the common function, so its sweep does the counted work
+    exact: bool  # solves every row exactly, so that the operations of a sweep are known
 
     def prepare(self, R: sp.csr_matrix) -> Any:
-        """Return the data in the form that `sweep_seconds` takes."""
+        """Convert the data to the form that `sweep_seconds` takes."""
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """Return the time of one full sweep; set-up and compilation do not count."""
+        """Return the time of one full sweep, without set-up and compilation."""
 
 
 class Fitter(Competitor, Protocol):
-    """Competitor that minimises the common function, so that time to quality is comparable."""
+    """Competitor that minimizes the common function, so that objectives are comparable."""
 
     def fit(self, R: sp.csr_matrix, k: int, reg: float, threads: int, sweeps: int) -> Factors:
         """Return the factors after that many sweeps."""
@@ -57,7 +57,7 @@ class Fitter(Competitor, Protocol):
 
 
 def point(entry: Fitter, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Point:
-    """Fit from scratch with that many sweeps; the objective is ours, not the competitor's."""
+    """Fit from scratch with that many sweeps and compute the common objective."""
     began = time.perf_counter()
     X, Y = entry.fit(R, k, reg, threads, sweeps)
     seconds = time.perf_counter() - began
@@ -65,7 +65,7 @@ def point(entry: Fitter, R: Any, k: int, reg: float, threads: int, sweeps: int) 
 
 
 class Fastemf:
-    """This library; a sweep is timed with exact solves, a fit with those of its `solver`."""
+    """This library; single sweeps are timed with exact solves, fits with the given `solver`."""
 
     exact = True
 
@@ -74,36 +74,40 @@ class Fastemf:
         self.solver = solver
         self.name = f"fastemf ω={omega:g}" if solver == "auto" else f"fastemf {solver}"
 
-    def run(self, data: Any, k: int, reg: float, threads: int, sweeps: int, **options: Any) -> Any:
-        """Run `fastemf.complete` with a plain ridge that is as strong at every level."""
+    def run(
+        self, data: Any, k: int, reg: float, threads: int, sweeps: int, *, method: str = "auto",
+        momentum: bool = True, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Run `fastemf.complete` with a plain ridge of the same strength at every level."""
         import fastemf
 
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is stopped early on purpose
+            warnings.simplefilter("ignore")  # it is stopped early
             return fastemf.complete(
                 data, self.omega, k, reg=4 * self.omega * (1 - self.omega) * reg,
-                reg_scaling="plain", tol=0, max_iter=sweeps, n_jobs=threads, **options,
+                solver=fastemf.Solver(method=method, momentum=momentum, reg_scaling="plain"),
+                tol=0, max_iter=sweeps, n_jobs=threads, **options,
             )  # fmt: skip
 
     def prepare(self, R: Any) -> Any:
         """Group the entries by row and by column."""
         from fastemf.kernels.threads import count_threads
-        from fastemf.observations.memory import observe
+        from fastemf.sources.memory import observe
 
         return observe(R, n_threads=count_threads(-1))
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """Time exact sweeps in the data's type, from the third on: the first move many signs."""
-        fit = self.run(data, k, reg, threads, 4, momentum=False, init="random", solver="exact")
+        """Time exact sweeps from the third on; the first two change many signs."""
+        fit = self.run(data, k, reg, threads, 4, method="exact", momentum=False, init="random")
         return min(record.seconds for record in fit.history[2:])
 
     def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
-        """Fit at defaults (spectral start, momentum), as a user would."""
-        fit = self.run(R, k, reg, threads, sweeps, solver=self.solver)
+        """Fit with the default start and momentum."""
+        fit = self.run(R, k, reg, threads, sweeps, method=self.solver)
         return fit.X, fit.Y
 
     def curve(self, R: Any, k: int, reg: float, threads: int, grid: Sequence[int]) -> list[Point]:
-        """Read one fit at every sweep in wall-clock time; its last objective is checked."""
+        """Record the wall-clock time of every sweep of one fit; check its last objective."""
         points: list[Point] = []
 
         def read(record: Any) -> None:
@@ -111,7 +115,7 @@ class Fastemf:
             points.append(Point(record.sweep, time.perf_counter() - began, held))
 
         began = time.perf_counter()
-        fit = self.run(R, k, reg, threads, grid[-1], callback=read, solver=self.solver)
+        fit = self.run(R, k, reg, threads, grid[-1], callback=read, method=self.solver)
         found = objective(R, fit.X, fit.Y, fit.reg, self.omega)
         if abs(found - points[-1].objective) > 1e-4 * found:
             raise ArithmeticError(f"reports {points[-1].objective:g}, its factors give {found:g}")
@@ -119,12 +123,12 @@ class Fastemf:
 
 
 class _Refitted:
-    """Fitter that reports nothing while it runs: every point of its curve is a fit of its own."""
+    """Fitter without callbacks: every point of its curve is a separate fit."""
 
     def curve(
         self: Any, R: Any, k: int, reg: float, threads: int, grid: Sequence[int]
     ) -> list[Point]:
-        """Return a point for each number of sweeps in the grid, until one takes long."""
+        """Return a point for each number of sweeps in the grid, until one takes too long."""
         points: list[Point] = []
         for sweeps in grid:
             points.append(point(self, R, k, reg, threads, sweeps))
@@ -142,12 +146,12 @@ class Cmfrec(_Refitted):
 
     def prepare(self, R: Any) -> Any:
         """Convert to COO, the only form it takes."""
-        import cmfrec  # noqa: F401  # not in the first measurement
+        import cmfrec  # noqa: F401  # imported before the first measurement
 
         return sp.coo_matrix(R)
 
     def fit(self, R: Any, k: int, reg: float, threads: int, sweeps: int) -> Factors:
-        """Fit without the final Cholesky pass, which would be one more sweep."""
+        """Fit without the final Cholesky pass, which would be an additional sweep."""
         from cmfrec import CMF
 
         model = CMF(
@@ -159,7 +163,7 @@ class Cmfrec(_Refitted):
         return model.A_, model.B_
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """Time three more sweeps, or one more where one is dear: it reports no times."""
+        """Time three additional sweeps, or one if it is slow: cmfrec reports no times."""
 
         def seconds(sweeps: int) -> float:
             began = time.perf_counter()
@@ -167,17 +171,17 @@ class Cmfrec(_Refitted):
             return time.perf_counter() - began
 
         one = seconds(1)
-        more = 1 if one > DEAR else 3
+        more = 1 if one > SLOW else 3
         if more > 1:
-            one = min(one, seconds(1))  # disturbed, it would make a sweep look too quick
+            one = min(one, seconds(1))  # too long a time would make the sweep look too fast
         sweep = (seconds(1 + more) - one) / more
         if sweep <= 0:
-            raise ArithmeticError("a sweep is lost in the noise of the set-up")
+            raise ArithmeticError("the time of a sweep is lost in the noise of the set-up")
         return sweep
 
 
 class Implicit:
-    """implicit's alternating least squares: a weighted loss over *all* cells, so times only."""
+    """implicit's alternating least squares: another loss, over *all* cells, so times only."""
 
     exact = False
 
@@ -192,7 +196,7 @@ class Implicit:
         return R
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:
-        """Read its own clock, without the first sweep; its BLAS has one thread, as it asks for."""
+        """Use the times it reports, without the first; it requires single-threaded BLAS."""
         from implicit.cpu.als import AlternatingLeastSquares
 
         times: list[float] = []
@@ -206,7 +210,7 @@ class Implicit:
 
 
 class NumpyReference(_Refitted):
-    """Loop that a careful user writes in an afternoon: one solve per row, one thread."""
+    """Simple NumPy loop: one solve per row, one thread."""
 
     name = "NumPy loop"
     exact = True
@@ -245,13 +249,13 @@ class NumpyReference(_Refitted):
 
 
 class Null:
-    """Competitor that does nothing, which shows the cost of the harness."""
+    """Competitor that does nothing, to show the overhead of the harness."""
 
     name = "nothing"
     exact = False
 
     def prepare(self, R: Any) -> Any:
-        """Return the data as they are."""
+        """Return the data unchanged."""
         return R
 
     def sweep_seconds(self, data: Any, k: int, reg: float, threads: int) -> float:

@@ -1,4 +1,4 @@
-"""Useful floating-point operations of a sweep, and the most the machine could do."""
+"""Useful floating-point operations of a sweep, and the rate of the matrix product."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gemm_seconds(dtype: str, n: int = GEMM_SIZE) -> float:
     A = np.random.default_rng(0).random((n, n)).astype(dtype)
     times = []
     with threadpool_limits(1):
-        for _ in range(4):  # the first one wakes the library up
+        for _ in range(4):  # the first one initializes the library
             began = time.perf_counter()
             A @ A
             times.append(time.perf_counter() - began)
@@ -33,10 +33,10 @@ def gemm_seconds(dtype: str, n: int = GEMM_SIZE) -> float:
 
 
 def gemm_rate(seconds: float, n: int = GEMM_SIZE) -> float:
-    """Return the operations per second of such a product."""
+    """Return the operations per second of a product that takes that long."""
     return 2 * n**3 / seconds
 
 
 def roofline_fraction(flops: float, seconds: float, threads: int, gemm: float) -> float:
-    """Return the rate as a share of `threads` times the matrix product's."""
+    """Return the rate as a fraction of `threads` times that of the matrix product."""
     return flops / seconds / (threads * gemm)

@@ -1,7 +1,7 @@
 """``python -m bench.paper_scale``: a plan for 10¹⁰ observations on 20 machines.
 
-The arithmetic behind docs/paper_scale.md, whose constants it reads; ``--measure`` measures those
-of this machine that can be, to be put there.
+Computes the tables of docs/paper_scale.md from the constants on that page; ``--measure`` measures
+the speed constants on this machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "paper_scale.md"
 
 @dataclass(frozen=True)
 class Plan:
-    """The data, the machines, and the measured speed of the code."""
+    """The data, the machines and the speed of the code."""
 
     observations: float
     rows: float
@@ -31,7 +31,7 @@ class Plan:
     link_gigabytes_per_second: float  # assumed: of each machine and of the driver, either way
     factor_bytes: int  # of a coordinate: 4 for float32
     stored_bytes_per_observation: float  # both sides
-    report_bytes_per_row: float  # that come back beside the factor
+    report_bytes_per_row: float  # returned beside the factor
     seconds_per_half_sweep: float  # of Dask's messages
     nanoseconds_per_observation: dict[str, float]  # by rank: one half-sweep, one thread
     microseconds_per_row: dict[str, float]
@@ -44,16 +44,16 @@ class Plan:
 
 @dataclass(frozen=True)
 class Half:
-    """Seconds of the steps of one half-sweep, one after the other."""
+    """Seconds of the steps of one half-sweep."""
 
     solve: float
-    driver: float  # everything that leaves the driver or comes back to it
-    exchange: float  # the other factor between the machines
+    driver: float  # transfers from and to the driver
+    exchange: float  # of the other factor between the machines
     messages: float
 
     @property
     def seconds(self) -> float:
-        """Sum of the steps, as nothing overlaps."""
+        """Sum of the steps, which do not overlap."""
         return self.solve + self.driver + self.exchange + self.messages
 
 
@@ -77,15 +77,16 @@ def half(plan: Plan, k: int, solved: float, other: float) -> Half:
 
 
 def sweep(plan: Plan, k: int) -> Half:
-    """Return both halves of a sweep."""
+    """Return the times of a whole sweep."""
     halves = half(plan, k, plan.columns, plan.rows), half(plan, k, plan.rows, plan.columns)
     return Half(*(sum(step) for step in zip(*map(astuple, halves), strict=True)))
 
 
-def needed_share(observations_per_row: float, machines: float) -> float:
-    """Return the share of a factor's rows that a machine needs, if cells are spread evenly.
+def needed_fraction(observations_per_row: float, machines: float) -> float:
+    """Return the fraction of the rows of a factor that a machine needs, for evenly spread cells.
 
-    A row of d observations misses a machine that has 1/M of the columns with (1 − 1/M)^d.
+    A machine with 1/M of the columns does not need a row with d observations with probability
+    (1 − 1/M)^d.
     """
     return 1 - (1 - 1 / machines) ** observations_per_row
 
@@ -96,7 +97,7 @@ def worth_shipping(machines: float) -> float:
 
 
 def tables(plan: Plan) -> str:
-    """Return the plan as it stands in the page."""
+    """Return the tables of the page."""
     ranks = [int(k) for k in plan.nanoseconds_per_observation]
     k = ranks[len(ranks) // 2]
     stored = plan.observations * plan.stored_bytes_per_observation
@@ -130,7 +131,7 @@ def tables(plan: Plan) -> str:
         fits = "" if copies <= room else ", too large"
         lines.append(
             f"| {rows:.0e} | {each:g} | {_steps(sweep(varied, k))} | {_bytes(copies)}{fits} "
-            f"| {needed_share(each, plan.machines):.0%} |"
+            f"| {needed_fraction(each, plan.machines):.0%} |"
         )
     lines += [
         "",
@@ -141,9 +142,9 @@ def tables(plan: Plan) -> str:
     ]
     for machines in (5, 20, 80, 320, 1280):
         varied = replace(plan, machines=machines)
-        share = needed_share(plan.observations / plan.rows, machines)
+        fraction = needed_fraction(plan.observations / plan.rows, machines)
         lines.append(
-            f"| {machines} | {_steps(sweep(varied, k))} | {share:.0%} "
+            f"| {machines} | {_steps(sweep(varied, k))} | {fraction:.0%} "
             f"| {worth_shipping(machines):.0f} per row |"
         )
     return "\n".join(lines)
@@ -154,29 +155,30 @@ def _steps(at: Half) -> str:
 
 
 def read_plan(page: str) -> Plan:
-    """Read the constants that a page states, as JSON in a fenced block."""
+    """Read the constants of a page from its fenced block of JSON."""
     found = re.search(r"```json\n(.*?)```", page, re.DOTALL)
     if found is None:
-        raise ValueError("the page must state its constants in a block of JSON")
+        raise ValueError("the page must have its constants in a block of JSON")
     return Plan(**json.loads(found[1]))
 
 
-def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_000_000) -> Plan:
-    """Return the plan with this machine's times: two lengths of rows tell observations from rows.
+def measure(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_000_000) -> Plan:
+    """Return the plan with times measured on this machine, for rows of two lengths.
 
-    The other factor is too large for the caches, as it will be; rows start from the solution
-    for a factor 5 % away, as in a sweep that is not the first.
+    The other factor is larger than the caches. Rows start from the solution for a factor that
+    differs by 5 %, as in a later sweep.
     """
-    from fastemf.kernels.width import padded
-    from fastemf.observations.source import Side
-    from fastemf.solver.blocks import RowProblem, solve_block
-    from fastemf.solver.half_sweep import Own, Regressors
+    from fastemf.kernels.vector_width import pad_columns
+    from fastemf.solver.half_sweep import Regressors, RowArrays, RowProblem, solve_block
+    from fastemf.sources.source import Side
 
     rng = np.random.default_rng(0)
     per_observation, per_row = {}, {}
     for k in (int(k) for k in plan.nanoseconds_per_observation):
         other = rng.random((others, k), np.float32)
-        moved = padded((other * (1 + 0.05 * rng.standard_normal(other.shape))).astype(np.float32))
+        moved = pad_columns(
+            (other * (1 + 0.05 * rng.standard_normal(other.shape))).astype(np.float32)
+        )
         seconds = {}
         for length in (8, 128):
             n = rows * 8 // length
@@ -188,12 +190,12 @@ def measured(plan: Plan, repeats: int = 3, rows: int = 20_000, others: int = 1_0
             ridge, problem = np.column_stack([mass, mass]), RowProblem(0.1, k)
             start = np.zeros((n, k), np.float32)
             given = Regressors.of(moved)
-            start = solve_block(side, *given, *Own(start, ridge), problem, 1).factor
+            start = solve_block(side, *given, *RowArrays(start, ridge), problem, 1).factor
             taken = []
-            wide = padded(other)
+            wide = pad_columns(other)
             for _ in range(repeats):
                 began = time.perf_counter()
-                solve_block(side, wide, *given[1:], *Own(start, ridge), problem, 1)
+                solve_block(side, wide, *given[1:], *RowArrays(start, ridge), problem, 1)
                 taken.append(time.perf_counter() - began)
             seconds[length] = min(taken) / n
         slope = (seconds[128] - seconds[8]) / 120
@@ -212,11 +214,11 @@ def _bytes(size: float) -> str:
 def main(argv: list[str] | None = None) -> None:
     """Print the tables, or measured constants and their tables."""
     parser = argparse.ArgumentParser(prog="python -m bench.paper_scale", description=__doc__)
-    parser.add_argument("--measure", action="store_true", help="constants of this machine")
+    parser.add_argument("--measure", action="store_true", help="measure the constants")
     options = parser.parse_args(argv)
     plan = read_plan(PAGE.read_text())
     if options.measure:
-        plan = measured(plan)
+        plan = measure(plan)
         print(json.dumps(asdict(plan), indent=1), end="\n\n")
     print(tables(plan))
 

@@ -1,4 +1,4 @@
-"""Pictures of a result file."""
+"""Plots of a result file."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from bench.bars import OURS, ROOFLINE
 from bench.problems import label
 from bench.quality import WITHIN
 from bench.runner import Row
+from bench.targets import OURS, ROOFLINE
 
-# Okabe and Ito's palette, which colour-blind readers can tell apart; markers differ as well.
+# Okabe and Ito's palette for colour-blind readers; markers differ as well.
 STYLE = {
     OURS: ("#0072B2", "o"),
     "fastemf exact": ("#56B4E9", "P"),
@@ -30,8 +30,8 @@ WIDTH = 8.0  # inches, at 100 dots each: the width of a README
 
 
 def draw(results: list[Row], folder: Path) -> list[Path]:
-    """Write a PNG for every picture that the results have data for; return their paths."""
-    pictures: dict[str, Callable[[list[Row]], Figure | None]] = {
+    """Write a PNG file for every plot that the results have data for; return their paths."""
+    plots: dict[str, Callable[[list[Row]], Figure | None]] = {
         "time_to_quality": time_to_quality,
         "sweeps_by_rank": sweeps_by_rank,
         "throughput_by_entries": throughput_by_entries,
@@ -42,8 +42,8 @@ def draw(results: list[Row], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     usable = [row for row in results if row["error"] is None]
     paths = []
-    for name, picture in pictures.items():
-        figure = picture(usable)
+    for name, plot in plots.items():
+        figure = plot(usable)
         if figure is not None:
             path = folder / f"{name}.png"
             figure.savefig(path, dpi=100)
@@ -52,7 +52,7 @@ def draw(results: list[Row], folder: Path) -> list[Path]:
 
 
 def time_to_quality(results: list[Row]) -> Figure | None:
-    """Draw how far above the best objective everyone is, against the seconds a user has waited."""
+    """Draw the objective relative to the best of all competitors against wall-clock time."""
     rows = [row for row in results if row["section"] == "quality" and row["curve"]]
     if not rows:
         return None
@@ -64,7 +64,7 @@ def time_to_quality(results: list[Row]) -> Figure | None:
         floor = WITHIN / 20
         for row in here:
             colour, marker = STYLE[row["competitor"]]
-            # Where a curve comes to the best itself the logarithm ends: so does the line.
+            # The best point itself would be at log 0.
             points = [(s, max(F / best - 1, floor / 10)) for _, s, F in row["curve"]]
             axes.plot(
                 *zip(*points, strict=True), color=colour, marker=marker, ms=4, lw=1.8,
@@ -88,7 +88,7 @@ def time_to_quality(results: list[Row]) -> Figure | None:
 
 
 def sweeps_by_rank(results: list[Row]) -> Figure | None:
-    """Draw the seconds of one sweep against the rank, everyone on the main problem."""
+    """Draw the seconds of one sweep against the rank, for all competitors on the main problem."""
     sweeps = [row for row in results if row["section"] == "sweeps" and row["competitor"] in STYLE]
     if not sweeps:
         return None
@@ -121,48 +121,46 @@ def sweeps_by_rank(results: list[Row]) -> Figure | None:
 
 
 def throughput_by_entries(results: list[Row]) -> Figure | None:
-    """Draw millions of entries a second against their number."""
+    """Draw million entries per second against the number of entries."""
     rows = [row for row in results if row["section"] == "growth" and row["what"] == "entries"]
     if not rows:
         return None
-    figure, (axes,) = _panels(1)
-    sizes, rates = [r["entries"] for r in rows], [_rate(r) for r in rows]
-    axes.plot(sizes, rates, color=TYPES[rows[0]["dtype"]], marker="o", lw=1.8)
-    for size, rate in zip(sizes, rates, strict=True):
-        axes.annotate(f"{rate:.3g}", (size, rate), (0, 8), textcoords="offset points", ha="center")
-    axes.set(xscale="log", ylim=(0, 1.25 * max(rates)), xlabel="observed entries")
-    axes.set_xticks(sizes, [row["problem"] for row in rows])
+    figure, axes, rates = _throughput(rows, [row["entries"] for row in rows])
+    axes.set(ylim=(0, 1.25 * max(rates)), xlabel="observed entries")
+    axes.set_xticks([row["entries"] for row in rows], [row["problem"] for row in rows])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_ylabel("million entries per second")
-    first = rows[0]
-    _title(
-        figure,
-        f"Throughput of a sweep against size: {first['dtype']}, k = {first['k']}, "
-        f"{_threads(first)}",
-    )
+    setting = f"{rows[0]['dtype']}, k = {rows[0]['k']}, {_threads(rows[0])}"
+    _title(figure, f"Throughput of a sweep against size: {setting}")
     return figure
 
 
 def throughput_by_rank(results: list[Row]) -> Figure | None:
-    """Draw millions of entries a second against the rank."""
+    """Draw million entries per second against the rank."""
     rows = [row for row in results if row["section"] == "growth" and row["what"] == "rank"]
     if not rows:
         return None
-    figure, (axes,) = _panels(1)
-    ranks, rates = [r["k"] for r in rows], [_rate(r) for r in rows]
-    axes.plot(ranks, rates, color=TYPES[rows[0]["dtype"]], marker="o", lw=1.8)
-    for k, rate in zip(ranks, rates, strict=True):
-        axes.annotate(f"{rate:.3g}", (k, rate), (0, 8), textcoords="offset points", ha="center")
-    axes.set(xscale="log", yscale="log", ylabel="million entries per second")
-    axes.set_ylim(min(rates) / 1.6, max(rates) * 1.6)
+    ranks = [row["k"] for row in rows]
+    figure, axes, rates = _throughput(rows, ranks)
+    axes.set(yscale="log", ylim=(min(rates) / 1.6, max(rates) * 1.6))
     _rank_axis(axes, ranks)
     _plain_numbers(axes.yaxis)
     _title(figure, f"Throughput of a sweep against rank: {_setting(rows[0])}")
     return figure
 
 
+def _throughput(rows: list[Row], at: list[int]) -> tuple[Figure, Axes, list[float]]:
+    """Draw one labelled curve of the rates on a logarithmic x axis."""
+    figure, (axes,) = _panels(1)
+    rates = [_rate(row) for row in rows]
+    axes.plot(at, rates, color=TYPES[rows[0]["dtype"]], marker="o", lw=1.8)
+    for x, rate in zip(at, rates, strict=True):
+        axes.annotate(f"{rate:.3g}", (x, rate), (0, 8), textcoords="offset points", ha="center")
+    axes.set(xscale="log", ylabel="million entries per second")
+    return figure, axes, rates
+
+
 def throughput_by_threads(results: list[Row]) -> Figure | None:
-    """Draw millions of entries a second against threads, and the line of perfect scaling."""
+    """Draw million entries per second against threads, with lines of perfect scaling."""
     rows = [row for row in results if row["section"] == "threads"]
     if not rows:
         return None
@@ -178,7 +176,7 @@ def throughput_by_threads(results: list[Row]) -> Figure | None:
             label=f"{dtype}: ×{last[1] / one:.2f} with {last[0]}",
         )  # fmt: skip
         axes.plot(counts, [one * count for count in counts], color=colour, lw=1, ls=":")
-    axes.plot([], [], color="0.4", lw=1, ls=":", label="in proportion to the threads")
+    axes.plot([], [], color="0.4", lw=1, ls=":", label="perfect scaling")
     axes.legend(frameon=False, loc="upper left")
     axes.set(ylim=(0, None), xlabel="threads", ylabel="million entries per second")
     axes.set_xticks(counts)
@@ -187,7 +185,7 @@ def throughput_by_threads(results: list[Row]) -> Figure | None:
 
 
 def roofline(results: list[Row]) -> Figure | None:
-    """Draw the share of one thread's matrix-product rate, by rank and type, with the targets."""
+    """Draw the fraction of one thread's matrix-product rate, by rank and type, with the targets."""
     rows = [
         row
         for row in results
@@ -200,11 +198,13 @@ def roofline(results: list[Row]) -> Figure | None:
     ranks = sorted({row["k"] for row in rows})
     for row in rows:
         shift = 0.2 if row["dtype"] == "float32" else -0.2
-        at, share = ranks.index(row["k"]) + shift, row["roofline"]
+        at, fraction = ranks.index(row["k"]) + shift, row["roofline"]
         first = row["k"] == ranks[0]
-        axes.bar(at, share, 0.36, color=TYPES[row["dtype"]], label=row["dtype"] if first else None)
+        axes.bar(
+            at, fraction, 0.36, color=TYPES[row["dtype"]], label=row["dtype"] if first else None
+        )
         axes.annotate(
-            f"{share:.2f}", (at, 0), (0, 6), textcoords="offset points", ha="center",
+            f"{fraction:.2f}", (at, 0), (0, 6), textcoords="offset points", ha="center",
             bbox={"boxstyle": "round,pad=0.15", "fc": "white", "ec": "none"},
         )  # fmt: skip
         target = ROOFLINE.get((row["dtype"], row["k"]))
@@ -213,7 +213,7 @@ def roofline(results: list[Row]) -> Figure | None:
     axes.plot([], [], color="black", lw=2, label="target")
     axes.legend(frameon=False, loc="upper left")
     axes.set_xticks(range(len(ranks)), [f"k = {k}" for k in ranks])
-    axes.set_ylabel("share of the matrix product's rate")
+    axes.set_ylabel("fraction of the matrix product's rate")
     axes.grid(visible=False, axis="x")
     _title(figure, f"Useful work of a sweep: {_setting(rows[0], dtype=False)}")
     return figure

@@ -1,4 +1,4 @@
-"""Matrices to time on: generated ones, and the real ones where FASTEMF_DATA says they are."""
+"""Matrices for the timings: generated ones, and real ones in the folder FASTEMF_DATA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-NOISE = 0.5  # what multiplies the noise, which is χ² of three degrees of freedom
+NOISE = 0.5  # scale of the noise, which is χ² with three degrees of freedom
 SKEWED = {
     "tiny": (60, 40, 600),
     "small": (5_000, 2_000, 300_000),
@@ -19,17 +19,17 @@ SKEWED = {
 
 
 def uniform(m: int, n: int, nnz: int, seed: int = 0) -> sp.csr_matrix:
-    """Return entries spread evenly."""
+    """Return a matrix with uniformly distributed entries."""
     rng = np.random.default_rng(seed)
     return _sample(rng, m, n, nnz, np.full(m, 1.0), np.full(n, 1.0))
 
 
 def skewed(m: int, n: int, nnz: int, seed: int = 0, noise: float = NOISE) -> sp.csr_matrix:
-    """Return entries spread as in logs: log-normal activity of rows, popularity of columns.
+    """Return entries distributed as in logs: log-normal activity of rows, popularity of columns.
 
     With 50,000 × 10,000 and 4.6M entries the row counts have a median of about 50 and a
-    maximum of some thousands, the column counts a median of about 170 and a maximum of some
-    ten thousands.
+    maximum of a few thousand, the column counts a median of about 170 and a maximum of a few
+    tens of thousands.
     """
     rng = np.random.default_rng(seed)
     rows, cols = np.exp(1.15 * rng.standard_normal(m)), np.exp(1.4 * rng.standard_normal(n))
@@ -37,16 +37,16 @@ def skewed(m: int, n: int, nnz: int, seed: int = 0, noise: float = NOISE) -> sp.
 
 
 def clear(name: str) -> sp.csr_matrix:
-    """Return a skewed problem with a fifth of its noise: intercepts alone are not its best fit."""
+    """Return a skewed problem with a fifth of the noise, so that factors improve on intercepts."""
     return skewed(*SKEWED[name], noise=NOISE / 5)
 
 
-@lru_cache(maxsize=1)  # the largest is asked for by three sections
+@lru_cache(maxsize=1)  # three sections use the largest
 def grown(entries: int) -> sp.csr_matrix:
-    """Return about that many entries, skewed as above: rows and columns grow in number only."""
+    """Return about that many entries, with the same number per row at every size."""
     m = max(20, entries // 92)
     draws = 1.03 * entries
-    for _ in range(5):  # the smaller the matrix, the more of the draws are repeats
+    for _ in range(5):  # small matrices have many repeated draws
         R = skewed(m, max(10, m // 5), int(draws))
         if R.nnz > 0.97 * entries:
             break
@@ -55,23 +55,23 @@ def grown(entries: int) -> sp.csr_matrix:
 
 
 def label(entries: float) -> str:
-    """Write 1000000 as 1M and 300000 as 300k."""
+    """Format 1000000 as 1M and 300000 as 300k."""
     for size, letter in ((10**6, "M"), (10**3, "k")):
         if entries >= size:
             return f"{entries / size:g}{letter}"
     return f"{entries:g}"
 
 
-def _sample(rng, m, n, nnz, row_share, col_share, noise=NOISE) -> sp.csr_matrix:
-    """Draw about nnz distinct cells with those marginal shares; low rank plus skewed noise."""
-    total = row_share.sum()
-    counts = np.minimum(rng.poisson(nnz * row_share / total), n // 2).astype(np.int64)
+def _sample(rng, m, n, nnz, row_weights, col_weights, noise=NOISE) -> sp.csr_matrix:
+    """Draw about nnz distinct cells with these marginal weights; low rank plus skewed noise."""
+    total = row_weights.sum()
+    counts = np.minimum(rng.poisson(nnz * row_weights / total), n // 2).astype(np.int64)
     counts = np.maximum(counts, 1)
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    edges = np.cumsum(col_share)
+    edges = np.cumsum(col_weights)
     cols = np.searchsorted(edges, rng.random(indptr[-1]) * edges[-1]).astype(np.int32)
     rows = np.repeat(np.arange(m, dtype=np.int32), counts)
-    # Drop repeats: competitors treat them differently.
+    # Drop repeated cells, which competitors treat differently.
     cell = rows.astype(np.int64) * n + cols
     del rows, cols
     cell.sort()
@@ -88,20 +88,17 @@ def _sample(rng, m, n, nnz, row_share, col_share, noise=NOISE) -> sp.csr_matrix:
     return sp.csr_matrix((values, cols, indptr), shape=(m, n))
 
 
-def web_services() -> sp.csr_matrix:
-    """Return response times of recovered fragments of WS-DREAM."""
+def web_services(sources: int = 7) -> sp.csr_matrix:
+    """Return response times of recovered fragments of WS-DREAM; `sources` is a bit mask."""
     with np.load(real_file("wsdream1_rt_union.npz")) as file:
-        keep = (file["src"] & 7) > 0
+        keep = (file["src"] & sources) > 0
         cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
         return sp.csr_matrix((file["val"][keep], cells), shape=tuple(file["shape"]))
 
 
-def sample_of_web_services() -> sp.csr_matrix:
-    """Return the uniform 5 % sample among them."""
-    with np.load(real_file("wsdream1_rt_union.npz")) as file:
-        keep = (file["src"] & 1) > 0
-        cells = file["row"][keep].astype(np.int32), file["col"][keep].astype(np.int32)
-        return sp.csr_matrix((file["val"][keep].astype(float), cells), shape=tuple(file["shape"]))
+def web_services_sample() -> sp.csr_matrix:
+    """Return the uniform 5 % sample among the fragments, in float64."""
+    return web_services(sources=1).astype(np.float64)
 
 
 def planetlab() -> sp.csr_matrix:

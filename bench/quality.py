@@ -1,4 +1,4 @@
-"""From curves of the objective to the sweeps that a wanted quality takes."""
+"""The number of sweeps that reach a given objective, found from curves of the objective."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from bench.competitors import Point
 
-WITHIN = 1e-3  # of the best objective that anyone reached
+WITHIN = 1e-3  # of the best objective of all competitors
 
 
 def target(curves: Iterable[Sequence[Point]]) -> float:
@@ -15,16 +15,16 @@ def target(curves: Iterable[Sequence[Point]]) -> float:
 
 
 def gap(point: Point, wanted: float) -> float:
-    """Return how far above the best objective a point is, relatively."""
+    """Return the relative distance of a point from the best objective."""
     return point.objective * (1 + WITHIN) / wanted - 1
 
 
 def first_reaching(
     curve: Sequence[Point], wanted: float, refit: Callable[[int], Point]
 ) -> Point | None:
-    """Return the point with the fewest sweeps at or below `wanted`; None where no point is.
+    """Return the point with the fewest sweeps at or below `wanted`; None if none is.
 
-    Between two points of a coarse curve the number of sweeps is bisected, by fits of its own.
+    Between two points of a coarse curve the number of sweeps is bisected by further fits.
     """
     before = 0
     for point in curve:

@@ -1,4 +1,4 @@
-"""Interleaved timings, the rows they become, and the machine they were taken on."""
+"""Interleaved timings, the result rows built from them, and the machine they were taken on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -16,17 +16,17 @@ import numba
 from bench.competitors import Fastemf
 from bench.problems import skewed
 
-# The plain ridge of every timing: on the skewed problem the best by held-out error at k = 32 among
-# 1, 3, 10, 20 and 40. Time to quality depends on it: weaker ones overfit, and converge slowly.
+# The plain ridge of every timing: the best by held-out error on the skewed problem at k = 32 among
+# 1, 3, 10, 20 and 40. Time to quality depends on it: weaker ridges overfit and converge slowly.
 LAMBDA = 20.0
 PATIENCE = 15.0  # a run that took longer is not repeated
 
 Row = dict[str, Any]
-Say = Callable[[str], None]
+Rows = Iterator[Row]
 
 
 def machine() -> dict[str, Any]:
-    """Describe hardware and versions, for the record."""
+    """Describe hardware and versions."""
     cpu = platform.processor() or platform.machine()
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as file:
@@ -47,13 +47,20 @@ def machine() -> dict[str, Any]:
     }
 
 
+def print_machine() -> dict[str, Any]:
+    """Print and return the description of the machine."""
+    about = machine()
+    print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
+    return about
+
+
 def available_threads() -> int:
-    """Return the threads that Numba may use: more would be asked for in vain."""
+    """Return the number of threads that Numba may use."""
     return int(numba.config.NUMBA_NUM_THREADS)
 
 
 def two_threads() -> int:
-    """Return two, or one where there is but one: rows always say what was really used."""
+    """Return two, or one if there is only one; rows record the number that was used."""
     return min(2, available_threads())
 
 
@@ -67,27 +74,36 @@ class Timing:
 
     @property
     def best(self) -> float | None:
-        """The quickest repeat: the one that others disturbed least."""
+        """The fastest repeat, which was disturbed least."""
         return min(self.seconds) if self.seconds and not self.error else None
 
 
-def interleaved(runs: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, Timing]:
+def timed(task: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:
+    """Call a function; return its result and the seconds it took."""
+    began = time.perf_counter()
+    result = task(*args, **options)
+    return result, time.perf_counter() - began
+
+
+def interleaved(
+    runs: Mapping[str, Callable[[], float]], repeats: int, patience: float = PATIENCE
+) -> dict[str, Timing]:
     """Take the runs in turn, `repeats` times round; each returns its own seconds.
 
-    One that fails is not tried again and keeps its error; one that takes longer than
-    `PATIENCE` is not repeated.
+    A run that fails is not tried again and keeps its error; one that takes longer than
+    `patience` seconds is not repeated.
     """
     timings = {name: Timing() for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
             timing = timings[name]
             again = timing.first_call is not None
-            if timing.error or (again and timing.first_call > PATIENCE):
+            if timing.error or (again and timing.first_call > patience):
                 continue
             began = time.perf_counter()
             try:
                 timing.seconds.append(float(run()))
-            except Exception as error:  # whatever a competitor raises is its result
+            except Exception as error:  # a competitor may raise anything
                 timing.error = describe(error)
             if not again:
                 timing.first_call = time.perf_counter() - began
@@ -100,18 +116,16 @@ def describe(error: Exception) -> str:
 
 
 def warm_up(dtype: str, k: int) -> float:
-    """Compile, or load from the cache, what a fit of that type and rank runs; return seconds."""
-    began = time.perf_counter()
+    """Compile the kernels of a type and rank, or load them from the cache; return seconds."""
     R = skewed(8 * k, 4 * k, 200 * k).astype(dtype)
-    Fastemf().fit(R, k, LAMBDA, two_threads(), 1)
-    return time.perf_counter() - began
+    return timed(Fastemf().fit, R, k, LAMBDA, two_threads(), 1)[1]
 
 
 def row(
     section: str, what: str, problem: str, entries: int, dtype: str, k: int, threads: int,
     competitor: str, timing: Timing, **more: Any,
 ) -> Row:  # fmt: skip
-    """Return one line of the results: what was timed, and the best of its repeats."""
+    """Return one row of the results: the setting, and the best of the repeats."""
     return {
         "section": section, "what": what, "problem": problem, "entries": int(entries),
         "dtype": dtype, "k": k, "threads": threads, "competitor": competitor,
@@ -121,7 +135,7 @@ def row(
 
 
 def line(row: Row) -> str:
-    """Format a row of the printed table; `note` says what it is compared with."""
+    """Format a row of the printed table."""
     head = (
         f"{row['problem']:<13}{row['dtype']:<8}{row['k']:>4}{row['threads']:>8}  "
         f"{row['competitor']:<31}{row['what']:<24}"

@@ -1,4 +1,4 @@
-"""The size of a run; the bars are set for `FULL`, and the others exercise the same code."""
+"""The size of a run; the targets are set for `FULL`, the others exercise the same code."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes and repeats, chosen by what they cost on two cores."""
+    """Sizes and repeats, chosen by their cost on two cores."""
 
     name: str
-    problem: str  # where sweeps, quality, asymmetry, threads and growth in k are timed
-    others: tuple[str, ...]  # one setting each
+    problem: str  # for sweeps, quality, asymmetry, threads and growth in k
+    others: tuple[str, ...]  # other problems, timed at one setting each
     dtypes: tuple[str, ...]
     ranks: tuple[int, ...]  # of sweeps
     rank: int  # of asymmetry, threads and set-up
     repeats: int
     quality_ranks: tuple[int, ...]
-    quality_grid: tuple[int, ...]  # sweeps of the fits that make a curve
+    quality_grid: tuple[int, ...]  # sweeps of the fits that make up a curve
     exact_up_to: int  # the largest rank at which cmfrec Cholesky takes part in time to quality
     asymmetry_sweeps: int
-    growth_entries: tuple[int, ...]  # the last is also the size of set-up and memory
+    growth_entries: tuple[int, ...]  # the last is also the size for set-up and memory
     growth_rank: int
     growth_ranks: tuple[int, ...]
     ranked: tuple[int, int]  # rows and columns of the matrix whose rows are ranked
-    cold_compile: bool  # with an empty cache; otherwise only with the one that is there
+    cold_compile: bool  # also time the first call with an empty kernel cache
 
 
 FULL = Scale(

@@ -1,9 +1,8 @@
-"""``python -m bench.store --entries N``: building a store from Parquet, adding to it, fitting it.
+"""``python -m bench.store --entries N``: build a store from Parquet, append to it, fit it.
 
-Time and peak memory of the build, in a process of its own, at a tenth of the entries and at
-all of them; then sweeps over the store against sweeps over the same data in memory, in turn,
-with everything in the page cache. At last one percent is appended, again and again, and sweeps are
-taken over what has become of the store.
+Measures time and peak memory of the build in a separate process, with a tenth of the entries and
+with all; sweeps over the store and over the same data in memory, in turn, with a warm page cache;
+and repeated appends of 1 %, followed by sweeps over the grown store.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def report_build(folder: Path, entries: int, budget: int) -> tuple[Path, float]:
     source.unlink()
     print(
         f"build {entries / 1e6:g}M entries: {done['seconds']:.1f} s "
-        f"({done['seconds'] / entries * 1e9:.0f} ns an entry), peak {done['peak'] / 1e6:.0f} MB, "
+        f"({done['seconds'] / entries * 1e9:.0f} ns per entry), peak {done['peak'] / 1e6:.0f} MB, "
         f"of which {done['level'] / 1e6:.0f} MB interpreter and libraries",
         flush=True,
     )
@@ -45,23 +44,22 @@ def report_build(folder: Path, entries: int, budget: int) -> tuple[Path, float]:
 
 
 def report_append(path: Path, entries: int, budget: int, times: int, built: float) -> None:
-    """Append one percent to a store, which took `built` seconds, so many times."""
+    """Append 1 % several times; `built` is the time of the build in seconds."""
     source = path.with_suffix(".parquet")
     write_parquet(source, entries // 100)
     seconds = call("append_store", source, path, times, budget)["seconds"]
-    shares = sorted(one / built for one in seconds)
+    ratios = sorted(one / built for one in seconds)
     print(
-        f"append {entries // 100 / 1e6:g}M entries, {times} times: the first takes "
-        f"{seconds[0] / built:.3f} of the build, where loading the kernels counts, half of them "
-        f"{shares[times // 2]:.3f} or less, the longest {shares[-1]:.3f}, "
-        f"all {sum(shares) / times:.3f} on average",
+        f"append {entries // 100 / 1e6:g}M entries, {times} times, as a fraction of the build: "
+        f"first {seconds[0] / built:.3f} (loads the kernels), median {ratios[times // 2]:.3f}, "
+        f"largest {ratios[-1]:.3f}, mean {sum(ratios) / times:.3f}",
         flush=True,
     )
 
 
 def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
     import fastemf
-    from fastemf.observations.memory import Observations
+    from fastemf.sources.memory import Observations
 
     stored = fastemf.store.open(path)
     sides = [fastemf.store.read_block(path, axis, 0, stored.shape[axis]) for axis in (0, 1)]
@@ -76,7 +74,8 @@ def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
     same = np.array_equal(fits["memory"].X, fits["store"].X)
     verdict = "bitwise identical" if same else "BITS DIFFER"
     print(
-        f"k = {k}: {best['memory']:.2f} s a sweep in memory, {best['store']:.2f} s from the store, "
+        f"k = {k}: {best['memory']:.2f} s per sweep in memory, "
+        f"{best['store']:.2f} s from the store, "
         f"ratio {best['store'] / best['memory']:.2f}; {verdict}",
         flush=True,
     )
@@ -85,12 +84,12 @@ def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=float, default=1e7)
-    parser.add_argument("--budget", type=float, default=256e6, help="bytes of the build")
-    parser.add_argument("--ranks", type=int, nargs="*", default=[8, 32], help="of the fits")
+    parser.add_argument("--budget", type=float, default=256e6, help="bytes of memory")
+    parser.add_argument("--ranks", type=int, nargs="*", default=[8, 32], help="ranks of the fits")
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--appends", type=int, default=20, help="of a percent each")
-    parser.add_argument("--folder", help="where there is room; the default is the temporary one")
+    parser.add_argument("--appends", type=int, default=20, help="number of appends, of 1 % each")
+    parser.add_argument("--folder", help="folder with enough space (default: the temporary folder)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:

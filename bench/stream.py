@@ -1,4 +1,4 @@
-"""Skewed observations of a low-rank matrix, chunk by chunk: any number in any memory."""
+"""Skewed observations of a low-rank matrix, generated chunk by chunk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 CHUNK = 1 << 20
-TABLE = 1 << 22  # draws of rows and columns are looked up: a search per entry takes ten times it
+TABLE = 1 << 22  # entries of the look-up tables, which are ten times as fast as a search
 RANK = 8
 
 Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -16,7 +16,7 @@ Entries = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Stream:
-    """About 500 observations a row and 2500 a column, log-normally spread, float32."""
+    """About 500 observations per row and 2500 per column, log-normally distributed, float32."""
 
     entries: int
     seed: int = 0
@@ -39,7 +39,7 @@ class Stream:
 
 
 def _table(rng: np.random.Generator, n: int, spread: float) -> np.ndarray:
-    """Return indices below n, each as often as its share says, at least once."""
-    share = np.exp(spread * rng.standard_normal(n))
-    times = np.maximum(1, np.rint(share / share.sum() * max(TABLE, 4 * n))).astype(np.int64)
+    """Return indices below n, repeated in proportion to log-normal weights, at least once each."""
+    weights = np.exp(spread * rng.standard_normal(n))
+    times = np.maximum(1, np.rint(weights / weights.sum() * max(TABLE, 4 * n))).astype(np.int64)
     return np.repeat(np.arange(n, dtype=np.int32), times)

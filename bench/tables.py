@@ -1,8 +1,8 @@
-"""``python -m bench.tables``: the cost of labels, against sweeps of the same data.
+"""``python -m bench.tables``: the cost of reading labelled tables, compared with sweeps.
 
-A log of lines (client, service, ms) in Arrow, with labels as strings, as a dictionary
-(categories) and as integers: seconds to the labels and the grouped observations, how many sweeps
-at k = 16 that is, and the most memory it took beyond the table.
+An Arrow table (client, service, ms) with labels as strings, as a dictionary (categories) and as
+integers: seconds to labels and grouped observations, in multiples of a sweep at k = 16, and the
+peak memory beyond the table.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bench.child import forget_peak, resident
+from bench.child import reset_peak, resident
 from bench.runner import machine
-from fastemf import complete
-from fastemf.observations.memory import observe
+from fastemf import Solver, complete
+from fastemf.sources.memory import observe
 
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 RANK = 16
-BAR = 3.0  # sweeps
+TARGET = 3.0  # sweeps
 
 
 def log(lines: int, clients: int, services: int, kind: str) -> pa.Table:
-    """Return lines in random order, as a table in one piece."""
+    """Return a table with one chunk per column and rows in random order."""
     rng = np.random.default_rng(0)
     columns: dict[str, Any] = {}
     for name, size in (("client", clients), ("service", services)):
@@ -46,9 +46,9 @@ def log(lines: int, clients: int, services: int, kind: str) -> pa.Table:
 
 
 def measure(table: pa.Table, threads: int, repeats: int) -> dict[str, Any]:
-    """Measure seconds of set-up and of a sweep, best of the repeats, and bytes."""
+    """Measure the seconds of set-up and of a sweep, best of the repeats, and memory."""
     level = resident("VmRSS")
-    forget_peak()
+    reset_peak()
     set_up, sweeps = [], []
     for repeat in range(repeats):
         began = time.perf_counter()
@@ -57,10 +57,10 @@ def measure(table: pa.Table, threads: int, repeats: int) -> dict[str, Any]:
         if repeat == 0:
             peak, kept = resident("VmHWM") - level, resident("VmRSS") - level
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it is not to converge
+            warnings.simplefilter("ignore")  # it does not converge
             fit = complete(
-                observed, 0.1, RANK, reg=0.1, init="random", momentum=False, tol=0.0, max_iter=2,
-                n_jobs=threads,
+                observed, 0.1, RANK, reg=0.1, init="random", tol=0.0, max_iter=2,
+                solver=Solver(momentum=False), n_jobs=threads,
             )  # fmt: skip
         sweeps += [record.seconds for record in fit.history]
     return {
@@ -76,7 +76,7 @@ def measure(table: pa.Table, threads: int, repeats: int) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> int:
     """Run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.tables", description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, to test that it runs")
     parser.add_argument("--lines", type=int, default=10_000_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -96,8 +96,9 @@ def main(argv: list[str] | None = None) -> int:
         results["tables"][kind] = found
         print(
             f"{kind:<11} {found['seconds']:6.2f} s, a sweep {found['sweep']:.2f} s: "
-            f"{found['sweeps']:.2f} sweeps (bar {BAR:g}); beyond the table's "
-            f"{found['table_bytes'] / 1e6:.0f} MB at most {found['peak_bytes'] / 1e6:.0f} MB, "
+            f"{found['sweeps']:.2f} sweeps (target {TARGET:g}); beyond the "
+            f"{found['table_bytes'] / 1e6:.0f} MB of the table at most "
+            f"{found['peak_bytes'] / 1e6:.0f} MB, "
             f"{found['kept_bytes'] / 1e6:.0f} MB kept"
         )
     if args.out:

@@ -1,6 +1,6 @@
-"""Write the page that lists every public name with its one line: ``python docs/api.py``.
+"""Write the reference page of public names: ``python docs/api.py``.
 
-The lines are the summaries of the docstrings; a test compares the page with what this writes.
+Each line is the summary of a docstring. A test compares the page with the output of this script.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,30 @@ import fastemf
 
 PAGE = Path(__file__).parent / "api.md"
 MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
+RESULTS = {
+    "models.entities": ("Entities",),
+    "models.evaluation": ("Evaluation", "QuantileScore", "Score"),
+    "models.explanation": ("Explanation", "QuantileParts"),
+    "models.leave_one_out": ("LeaveOneOut",),
+    "models.quantiles": ("Interval",),
+    "models.ranking": ("Ranking",),
+    "models.similarity": ("Similar",),
+    "models.summary": ("Summary",),
+    "quantile_model.coverage_report": ("CoverageReport",),
+    "selection": ("Candidate", "Selection"),
+    "solver.records": ("SweepRecord",),
+    "tuning.baselines": ("TrainingBaselines",),
+    "tuning.record": ("Baseline", "Tuning", "TuningStep"),
+}
 INTRODUCTION = """\
-# Every public name
+# API reference
 
-`help(name)` shows parameters, errors and examples. A method that several classes of a module share
-is listed once. `python docs/api.py` writes this page from the docstrings.
+`help(name)` shows parameters, exceptions and examples. Inherited methods are listed once per
+section. `python docs/api.py` writes this page from the docstrings.
 """
+RESULTS_INTRODUCTION = (
+    "Return values of the functions and methods above. They are imported from the module shown."
+)
 
 
 def page() -> str:
@@ -33,6 +52,7 @@ def page() -> str:
         INTRODUCTION,
         section("Functions", functions, "fastemf."),
         section("Classes", classes, "fastemf."),
+        section("Result classes", results(), "fastemf.", RESULTS_INTRODUCTION),
         *(
             section(f"`fastemf.{name}`", exported(public[name]), f"{name}.", summary(public[name]))
             for name in MODULES
@@ -41,8 +61,17 @@ def page() -> str:
     return "\n".join(parts)
 
 
+def results() -> dict[str, Any]:
+    """Return the result classes that are not top-level names, by path within the package."""
+    return {
+        f"{module}.{name}": getattr(import_module(f"fastemf.{module}"), name)
+        for module, names in RESULTS.items()
+        for name in names
+    }
+
+
 def exported(module: Any) -> dict[str, Any]:
-    """Return what a star import of a module gives, by name."""
+    """Return the exported names of a module with their values."""
     return {name: getattr(module, name) for name in sorted(module.__all__)}
 
 
@@ -50,23 +79,24 @@ def section(title: str, values: dict[str, Any], prefix: str, introduction: str =
     """Return a heading and a table; a class is followed by its methods and properties."""
     lines = [f"## {title}", "", *([introduction, ""] if introduction else [])]
     lines += ["| name | summary |", "|---|---|"]
-    listed: set[Any] = set()  # so that what classes inherit is there once
+    listed: set[Any] = set()  # inherited members are listed once
     for name, value in sorted(values.items(), key=lambda item: not is_protocol(item[1])):
         lines.append(row(prefix + name, value))
         for member, found in members(value) if inspect.isclass(value) else ():
             if found not in listed and member not in listed:
-                lines.append(row(f"{prefix.removeprefix('fastemf.')}{name}.{member}", found))
+                owner = value.__name__ if prefix == "fastemf." else prefix + name
+                lines.append(row(f"{owner}.{member}", found))
             listed.add(member if is_protocol(value) else found)
     return "\n".join([*lines, ""])
 
 
 def is_protocol(value: Any) -> bool:
-    """Return whether a class only says what others have."""
+    """Return whether a class is a protocol."""
     return getattr(value, "_is_protocol", False)
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public methods and properties that a class has from this package, by name."""
+    """Yield the public methods and properties of a class that this package defines, by name."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("fastemf"):
@@ -85,7 +115,7 @@ def row(name: str, value: Any) -> str:
 
 
 def summary(value: Any) -> str:
-    """Return the first paragraph of a docstring in Markdown, fit for the cell of a table."""
+    """Return the first paragraph of a docstring in Markdown, as the cell of a table."""
     text = inspect.getdoc(value)
     if not text:
         raise ValueError(f"{value!r} must have a docstring, got none")

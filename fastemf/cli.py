@@ -1,6 +1,6 @@
-"""The command line: it finds the command, and says in one line when something is wrong.
+"""The command line: parses arguments, runs a command, and reports errors in one line.
 
-Nothing heavy is imported before a command needs it, so that ``--help`` answers at once.
+Heavy modules are imported by the commands that need them, so that ``--help`` is fast.
 """
 
 from __future__ import annotations
@@ -16,46 +16,27 @@ from contextlib import suppress
 from typing import Any
 
 from fastemf import __version__
-from fastemf.commands import (
-    demo,
-    evaluate,
-    fit,
-    info,
-    levels,
-    predict,
-    quantiles,
-    rank,
-    report,
-    reproduce,
-    select,
-    store,
-    update,
-)
+from fastemf.commands import demo, evaluate, fit, info, predict, select, store, update
 
-__all__ = ["main"]
-
-COMMANDS = (
-    quantiles, fit, predict, rank, evaluate, report, update, select, levels, info, store, demo,
-    reproduce,
-)  # fmt: skip
+COMMANDS = (fit, predict, evaluate, update, select, info, store, demo)
 
 EXAMPLE = """\
 example:
   fastemf demo --out log.csv
   fastemf quantiles log.csv --at 0.5 0.95 -o q.npz
   fastemf predict q.npz log.csv -o predicted.csv
-  fastemf rank q.npz eu-7 -n 3 --order smallest --at 0.95
+  fastemf rank q.npz eu-7 -n 3 --order smallest --tau 0.95
   fastemf fit log.csv --omega 0.9 -o model.npz
 
-What begins with - like an option, such as a label or a file, goes last, after --:
+Labels and files that begin with - go last, after --:
   fastemf rank model.npz -n 3 --order largest -- --x
-and the name of a column after =, as in --rows=-x.
+Column names that begin with - follow an equals sign: --rows=-x
 """
 
-MARK = "\0"  # which no argument of a process holds
+MARK = "\0"  # prefix of arguments that are not options; no argument of a process contains it
 
-# What bad input, bad files and missing parts raise. Anything else is a mistake of ours, and its
-# traceback is wanted.
+# Errors caused by input, files or missing packages. Any other exception is a bug and keeps its
+# traceback.
 USER_ERRORS = (
     TypeError, ValueError, IndexError, OSError, ModuleNotFoundError, MemoryError,
     FloatingPointError,
@@ -64,51 +45,51 @@ USER_ERRORS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    _open_streams()
-    args = _arguments(sys.argv[1:] if argv is None else argv)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # whose encoding may know no ×
+    _replace_closed_streams()
+    args = _parse_arguments(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack ×
         sys.stdout.reconfigure(errors="replace")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             args.run(args)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader has had enough, as head does
+        except BrokenPipeError:  # the reader stopped, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except USER_ERRORS as error:
-            _tell(_one_line(error))
+            _print_error(_one_line(error))
             return 2
         except KeyboardInterrupt:
-            _tell("interrupted")
+            _print_error("interrupted")
             return 130
     return 0
 
 
-def _open_streams() -> None:
-    """Put nothing in the place of a closed standard stream, as by ``>&-``.
+def _replace_closed_streams() -> None:
+    """Open the null device in place of standard streams that are closed, as by ``>&-``.
 
-    Else the next file that is opened, be it the model, would have that stream's number, and
-    whatever a library writes to the stream would go into the file.
+    Otherwise the next file opened, such as the model, would get the number of that stream, and
+    output of a library to the stream would be written into the file.
     """
-    if sys.stdin is None:  # and stays so: reading it is an error
+    if sys.stdin is None:  # it stays None, so that reading it is an error
         os.open(os.devnull, os.O_RDONLY)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse arguments. What follows ``--`` is marked, so that no part of it passes for an option.
+def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse arguments. Those after ``--`` are marked, so that none is taken for an option.
 
-    argparse leaves over what follows an option where rows could have been before it, as in
-    `rank model -n 3 eu-7`.
+    argparse does not accept rows after an option, as in `rank model -n 3 eu-7`; they are added
+    here.
     """
     given = list(argv)
     if "--" in given:
         at = given.index("--") + 1
         given[at:] = [MARK + text for text in given[at:]]
     if given[:1] == ["rank"]:
-        given = _with_rows_marked(given)
+        given = _mark_rows(given)
     parser = _parser()
     args, left = parser.parse_known_args(given)
     left = [text for text in left if text != "--"]
@@ -125,35 +106,36 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _with_rows_marked(given: list[str]) -> list[str]:
-    """Mark what may be a row of `fastemf rank` though it begins with one -, in any position."""
+def _mark_rows(given: list[str]) -> list[str]:
+    """Mark possible rows of `fastemf rank` that begin with a single -."""
     marked, is_value = [], False
     for text in given:
         is_long = text.startswith("--")
-        is_row = _is_option(text) and not is_long and not re.fullmatch(rank.SHORT, text)
+        is_short = re.fullmatch(predict.RANK_SHORT_OPTIONS, text) is not None
+        is_row = _is_option(text) and not is_long and not is_short
         marked.append(MARK + text if is_row and not is_value else text)
-        takes_one = is_long and text not in rank.FLAGS and "=" not in text
-        is_value = not is_value and (takes_one or text in ("-n", "-o"))
+        takes_value = is_long and text not in predict.RANK_FLAGS and "=" not in text
+        is_value = not is_value and (takes_value or text in ("-n", "-o"))
     return marked
 
 
 def _is_option(text: str) -> bool:
-    """Tell whether argparse takes a text for an option: not a negative number, nor - alone."""
+    """Return whether argparse takes a text for an option: not a negative number, nor - alone."""
     return len(text) > 1 and text[0] == "-" and not re.fullmatch(r"-\d+|-\d*\.\d+", text)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fastemf",
-        description="Expectile matrix factorization: predict what was not observed of a sparse "
-        "matrix of skewed data, its mean or any level of its tails.",
+        description="Expectile matrix factorization: predict the unobserved cells of a sparse "
+        "matrix of skewed data, their quantiles, mean or expectiles.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"fastemf {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for command in COMMANDS:
-        command.add(commands)
+    for module in COMMANDS:
+        module.add_commands(commands)
     return parser
 
 
@@ -165,10 +147,10 @@ def _one_line(error: BaseException) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _tell(f"warning: {' '.join(str(message).split())}")
+    _print_error(f"warning: {' '.join(str(message).split())}")
 
 
-def _tell(text: str) -> None:
-    """Write a line to standard error; where nobody reads it, the work goes on."""
+def _print_error(text: str) -> None:
+    """Write a line to standard error, if it is open."""
     with suppress(OSError):
         print(f"fastemf: {text}", file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
-"""Estimators for scikit-learn around `complete` (they need the extra ``sklearn``).
+"""Estimators for scikit-learn (they need the extra ``sklearn``).
 
-`ExpectileFactorization` transforms the rows of a matrix; `ExpectilePairRegressor` predicts
-values of (row, column) pairs, so that cross-validation splits observations, not rows.
+`ExpectileFactorization` transforms the rows of a matrix. `ExpectilePairRegressor` and
+`QuantilePairRegressor` predict values of (row, column) pairs, so that cross-validation splits
+observations instead of rows.
 """
 
 from __future__ import annotations
@@ -9,59 +10,69 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from fastemf.censoring.limits import parse_limit
 from fastemf.completion import complete
-from fastemf.estimator_pairs import PairRegressor
+from fastemf.kernels.threads import count_threads
 from fastemf.loss import expectile
-from fastemf.metrics import expectile_skill
-from fastemf.model.bilinear import Bilinear
-from fastemf.model.factorization import Factorization
-from fastemf.observations.memory import observe
-from fastemf.solver.axis import Axis
+from fastemf.metrics import expectile_skill, pinball_loss
+from fastemf.models.bilinear import Bilinear
+from fastemf.models.entities import Entities
+from fastemf.models.factorization import Factorization
+from fastemf.models.quantiles import Quantiles
+from fastemf.quantile_model.shrunk_quantile import quantile
+from fastemf.quantiles import complete_quantiles
+from fastemf.solver.records import SweepRecord
+from fastemf.solver.settings import Solver
+from fastemf.sources.memory import Observations, observe
+from fastemf.support.arrays import Array
 from fastemf.support.validation import check_dtype, check_factor
 
 try:
     from sklearn.base import (
         BaseEstimator,
         ClassNamePrefixFeaturesOutMixin,
+        RegressorMixin,
         TransformerMixin,
     )
-    from sklearn.utils.validation import check_is_fitted, validate_data
+    from sklearn.utils import _safe_indexing, check_array
+    from sklearn.utils.validation import (
+        _check_sample_weight,
+        check_consistent_length,
+        check_is_fitted,
+        validate_data,
+    )
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "the estimators need scikit-learn: pip install 'fastemf[sklearn]'"
     ) from None
 
-__all__ = ["ExpectileFactorization", "ExpectilePairRegressor"]
+SIDES = ("rows", "cols")  # names of the columns of X in messages
 
 
 class _Completion(BaseEstimator):
-    """The parameters of `complete` that an estimator has, under their names there."""
+    """Parameters of an estimator that are parameters of `complete`."""
 
     def __init__(
-        self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", reg_scaling: str = "count",
-        intercepts: bool = False, init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
-        momentum: bool = True, anneal: bool = True, solver: str = "auto", random_state: Any = 0,
-        n_jobs: int | None = -1,
+        self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", intercepts: bool = False,
+        init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
+        solver: str | Solver = "auto", random_state: Any = 0, n_jobs: int | None = -1,
     ) -> None:  # fmt: skip
         self.omega = omega
         self.k = k
         self.reg = reg
-        self.reg_scaling = reg_scaling
         self.intercepts = intercepts
         self.init = init
         self.tol = tol
         self.max_iter = max_iter
-        self.momentum = momentum
-        self.anneal = anneal
         self.solver = solver
         self.random_state = random_state
         self.n_jobs: Any = n_jobs
 
     def _complete(self, R: Any, censored: Any = None) -> Self:
-        settings = self.get_params(deep=False)
-        self.factorization_: Factorization = complete(R, censored=censored, **settings)
+        parameters = self.get_params(deep=False)
+        self.factorization_: Factorization = complete(R, censored=censored, **parameters)
         self.n_iter_ = self.factorization_.n_iter
         return self
 
@@ -69,32 +80,31 @@ class _Completion(BaseEstimator):
 class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Completion):
     """Row factors of a partly observed matrix, as a scikit-learn transformer.
 
-    Samples are rows of the matrix, features its columns. `fit` is `fastemf.complete`,
-    `transform` is `Factorization.fold_in`: it solves for the factors of the rows given, be they
-    new or those of the fit, with the columns' factors held fixed.
+    Samples are rows of the matrix, features its columns. `fit` calls `fastemf.complete`.
+    `transform` calls `Factorization.fold_in`: it solves for the factors of the given rows with the
+    column factors fixed.
 
     Parameters
     ----------
     omega
         Expectile level in (0, 1).
     k
-        Rank, from 1 to min(rows, columns); or 0 with `intercepts`. The default is small, because an
-        estimator must fit small data too; the shell has 5, of which a tuned fit uses what helps.
-    intercepts
-        Add ``mu + a_i + c_j``. False, as in `fastemf.complete`: the paper's model. With True
-        the rows' intercepts a are the last column of what `transform` returns.
+        Rank, from 1 to min(rows, columns), or 0 with `intercepts`.
     reg
-        Ridge: ``"auto"`` is tuned in `fit`, on cells that are set aside and fitted again, where
-        there are 400 observations or more; ``"noise"`` follows the residuals; or a number.
-    reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
+        Ridge: ``"auto"`` (tuned in `fit` on validation cells if there are 400 observations or
+        more), ``"noise"`` (noise-adaptive) or a number.
+    intercepts
+        Add ``mu + a_i + c_j`` to the model. The row intercepts are then the last column of the
+        output of `transform`.
+    init, tol, max_iter, solver, random_state, n_jobs
         As in `fastemf.complete`.
 
     Attributes
     ----------
     factorization_ : Factorization
-        The fit: factors, history, predictions.
+        The fit.
     n_iter_ : int
-        Sweeps done.
+        Number of sweeps.
 
     Examples
     --------
@@ -124,10 +134,12 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         Parameters
         ----------
         R
-            A scipy sparse matrix or array (every stored entry is observed), or a dense
-            array or table (NaN is missing; in a masked array what is masked). `y` is ignored.
+            A scipy sparse matrix or array, of which every stored entry is observed, or a dense
+            array or table, in which NaN is missing (or masked, in a masked array).
+        y
+            Ignored.
         censored
-            Which values are limits that the truth was beyond, as in `fastemf.complete`.
+            Which values are censoring limits, as in `fastemf.complete`.
 
         Examples
         --------
@@ -136,12 +148,12 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         >>> fastemf.ExpectileFactorization(k=1).fit(R).factorization_.shape
         (3, 3)
         """
-        return self._complete(self._matrix(R, reset=True), censored)
+        return self._complete(self._read_matrix(R, reset=True), censored)
 
-    def transform(self, R: Any) -> NDArray[Any]:
-        """Compute the factors of the rows of `R`, which has the columns of the fit: (rows, k).
+    def transform(self, R: Any) -> Array:
+        """Return the factors of the rows of `R`.
 
-        With intercepts the rows' own are one more column, the last.
+        With ``intercepts=True`` the last column has the row intercepts.
 
         Examples
         --------
@@ -152,13 +164,13 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         [10.0]
         """
         check_is_fitted(self, "factorization_")
-        rows = self.factorization_.fold_in(self._matrix(R, reset=False), n_jobs=self.n_jobs)
-        return rows.rows.extended()
+        rows = self.factorization_.fold_in(self._read_matrix(R, reset=False), n_jobs=self.n_jobs)
+        return rows.rows.extended_factor()
 
-    def inverse_transform(self, X: ArrayLike) -> NDArray[Any]:
-        """Predict whole rows from what `transform` returned: (rows, columns), dense.
+    def inverse_transform(self, X: ArrayLike) -> Array:
+        """Predict whole rows from the output of `transform`, as a dense (rows, columns) array.
 
-        A fit's table over levels is left out: what `transform` returns does not have them.
+        The correction tables of the fit are not applied, since they need more than the factors.
 
         Examples
         --------
@@ -170,16 +182,16 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         check_is_fitted(self, "factorization_")
         fit, count = self.factorization_, np.shape(X)[0]
         given = check_factor(X, "X", (count, self._n_features_out), fit.X.dtype)
-        rows = Axis.split(given.astype(fit.X.dtype), fit.k)
-        return Bilinear((rows, fit.cols), fit.constant).rows(np.arange(count))
+        rows = Entities.from_extended(given.astype(fit.X.dtype), fit.k)
+        return Bilinear((rows, fit.cols), fit.constant).predict_rows(np.arange(count))
 
     def score(self, R: Any, y: None = None) -> float:
-        """Compute the expectile skill of the rows of `R` folded in: greater is better, 1 perfect.
+        """Return the expectile skill of the rows of `R` folded in; 1 is perfect.
 
-        It is 1 − loss of the fitted values / loss of the best constant (the ω-expectile of `R`),
-        over the observed entries. The rows' factors have seen these entries, so this says how
-        much of new rows k numbers keep and grows with k; to choose k or reg, hold out single
-        cells with `ExpectilePairRegressor`.
+        The skill is 1 − loss of the fitted values / loss of the best constant (the ω-expectile of
+        `R`) over the observed entries. These entries also determine the factors of the rows, so
+        the score increases with k. To choose k or reg, hold out cells with
+        `ExpectilePairRegressor`.
 
         Examples
         --------
@@ -189,12 +201,12 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         1.0
         """
         check_is_fitted(self, "factorization_")
-        observed = observe(self._matrix(R, reset=False))
+        observed = observe(self._read_matrix(R, reset=False))
         rows, side = self.factorization_.fold_in(observed, n_jobs=self.n_jobs), observed.by_row
         return _skill(side.values, rows.predict(side.keys, side.indices), rows.omega)
 
-    def _matrix(self, R: Any, *, reset: bool) -> Any:
-        """Convert `R` to floats; `observe` checks what of it is observed and finite."""
+    def _read_matrix(self, R: Any, *, reset: bool) -> Any:
+        """Convert `R` to floats; `observe` checks the observed entries."""
         if isinstance(R, tuple):
             raise TypeError(
                 "R must be a matrix, got a tuple; put (rows, cols, values) into "
@@ -208,36 +220,93 @@ class ExpectileFactorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         )  # fmt: skip
 
 
-class ExpectilePairRegressor(PairRegressor, _Completion):
+class _PairRegressor(RegressorMixin, BaseEstimator):
+    """A regressor with observations of a matrix as samples: pairs in X, values in y."""
+
+    _fitted: ClassVar[str]  # attribute that exists after a fit
+    n_jobs: Any
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.regressor_tags.poor_score = True  # the checks use X of real numbers
+        return tags
+
+    def _read_training(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None, censored: Any
+    ) -> Observations:
+        """Read labelled observations; those with a weight of 0 are left out."""
+        with np.errstate(invalid="ignore"):  # the checks may add infinities of both signs
+            values = validate_data(self, y=y, y_numeric=True)
+        columns = self._read_pairs(X, reset=True)
+        check_consistent_length(*columns, values)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_weights(sample_weight, values)
+            kept = np.flatnonzero(weights)
+            columns = [_safe_indexing(column, kept) for column in columns]
+            values, weights = values[kept], weights[kept]
+            if censored is not None and parse_limit(censored) is None:
+                censored = _safe_indexing(np.asarray(censored), kept)
+        return observe(
+            (*columns, values), weights=weights, labels=(None, None), censored=censored,
+            n_threads=count_threads(self.n_jobs),
+        )  # fmt: skip
+
+    def _read_new_pairs(self, X: Any) -> list[Any]:
+        """Return the rows and columns to predict."""
+        check_is_fitted(self, self._fitted)
+        return self._read_pairs(X, reset=False)
+
+    def _read_targets(self, y: ArrayLike, sample_weight: ArrayLike | None) -> tuple[Any, Any]:
+        """Return the values, and their weights, that predictions are compared with."""
+        with np.errstate(invalid="ignore"):
+            values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+        return values, _check_weights(sample_weight, values)
+
+    def _read_pairs(self, X: Any, *, reset: bool) -> list[Any]:
+        """Split `X` into its two columns; those of a table keep their types."""
+        is_table = hasattr(X, "columns")
+        dtype = None if hasattr(X, "dtype") else object  # keeps 7 and "a" in a list apart
+        with np.errstate(invalid="ignore"):
+            X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
+        if self.n_features_in_ != 2:
+            raise ValueError(
+                f"X must have two columns, (row, column), got {self.n_features_in_} feature(s)"
+            )
+        return [_as_labels(_safe_indexing(X, j, axis=1), SIDES[j]) for j in range(2)]
+
+
+class ExpectilePairRegressor(_PairRegressor, _Completion):
     """Expectiles of the values of (row, column) pairs, as a scikit-learn regressor.
 
-    A sample is one observation: its pair in `X`, its value in `y`. KFold, GridSearchCV and
-    pipelines therefore hold out cells of the matrix, and pairs may repeat. Shuffle the folds
-    where data are sorted by row, or they hold out whole rows.
+    A sample is one observation, with its pair in `X` and its value in `y`. If pairs repeat, use
+    GroupKFold with the pair as the group, so that whole pairs are held out. Shuffle the folds of
+    data that are sorted by row, or they hold out whole rows.
 
     Parameters
     ----------
     omega
         Expectile level in (0, 1).
     k
-        Rank, from 1 to the lesser number of distinct rows or columns fitted; or 0, which leaves
-        intercepts alone. The default is as in `ExpectileFactorization`.
-    intercepts
-        Add ``mu + a_i + c_j``. True here, as this class is for predicting, also pairs whose
-        row or column is new; `fastemf.complete` has False, the paper's model.
+        Rank, from 1 to the smaller number of distinct rows or columns, or 0 for a model of
+        intercepts only.
     reg
-        Ridge: ``"auto"`` is tuned in `fit`, on cells that are set aside and fitted again, where
-        there are 400 observations or more, so that there is no need to search for one;
-        ``"noise"`` follows the residuals; or a number.
-    reg_scaling, init, tol, max_iter, momentum, anneal, solver, random_state, n_jobs
-        As in `fastemf.complete`. Rows and columns are numbered in the order of first appearance.
+        Ridge: ``"auto"`` (tuned in `fit` on validation cells if there are 400 observations or
+        more), ``"noise"`` (noise-adaptive) or a number.
+    intercepts
+        Add ``mu + a_i + c_j`` to the model. True by default, unlike in `fastemf.complete`; it is
+        needed to predict pairs with a new row or column.
+    init, tol, max_iter, solver, random_state, n_jobs
+        As in `fastemf.complete`. Rows and columns are numbered in order of first appearance.
 
     Attributes
     ----------
     factorization_ : Factorization
-        The fit, with labels: factors, history, predictions.
+        The fit, with labels.
     n_iter_ : int
-        Sweeps done.
+        Number of sweeps.
 
     Examples
     --------
@@ -254,39 +323,34 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
     _fitted: ClassVar[str] = "factorization_"
 
     def __init__(
-        self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", reg_scaling: str = "count",
-        intercepts: bool = True, init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
-        momentum: bool = True, anneal: bool = True, solver: str = "auto", random_state: Any = 0,
-        n_jobs: int | None = -1,
+        self, omega: float = 0.5, k: int = 2, *, reg: Any = "auto", intercepts: bool = True,
+        init: Any = "spectral", tol: float = 1e-5, max_iter: int = 100,
+        solver: str | Solver = "auto", random_state: Any = 0, n_jobs: int | None = -1,
     ) -> None:  # fmt: skip
         super().__init__(
-            omega, k, reg=reg, reg_scaling=reg_scaling, intercepts=intercepts, init=init, tol=tol,
-            max_iter=max_iter, momentum=momentum, anneal=anneal, solver=solver,
-            random_state=random_state, n_jobs=n_jobs,
+            omega, k, reg=reg, intercepts=intercepts, init=init, tol=tol, max_iter=max_iter,
+            solver=solver, random_state=random_state, n_jobs=n_jobs,
         )  # fmt: skip
 
     def fit(
-        self,
-        X: Any,
-        y: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        censored: Any = None,
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, censored: Any = None
     ) -> Self:
-        """Fit the values `y` observed at the pairs `X`.
+        """Fit the values `y` of the pairs `X`.
 
         Parameters
         ----------
         X
-            An (observations, 2) array or a table with two columns: labels of rows and
-            of columns. They are integers, strings or dates, one type in each column; floats
-            must be whole numbers. A missing label is an error.
+            An (observations, 2) array or a table with two columns: row labels and column labels.
+            Each column holds integers, strings or dates; floats must be whole numbers. A missing
+            label is an error.
         y
-            The values observed.
+            The values.
         sample_weight
-            Weight of each observation: two is the observation twice, zero leaves it out.
+            Weight of each observation. A weight of 2 is equivalent to repeating the observation,
+            and a weight of 0 to leaving it out.
         censored
-            Which values are limits that the truth was beyond, as in `fastemf.complete`: a pair
-            such as ``("right", 20.0)``, or a mark for each observation.
+            Which values are censoring limits, as in `fastemf.complete`: a pair such as
+            ``("right", 20.0)``, or a mark per observation.
 
         Examples
         --------
@@ -295,13 +359,13 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
         >>> fastemf.ExpectilePairRegressor(k=1).fit(X, [1.0, 2.0, 3.0]).factorization_.shape
         (2, 2)
         """
-        return self._complete(self._observed(X, y, sample_weight, censored))
+        return self._complete(self._read_training(X, y, sample_weight, censored))
 
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Array:
         """Predict the expectiles of the pairs `X`, in the unit of `y`.
 
-        Pairs whose row or column was never fitted are predicted as by
-        ``Factorization.predict(..., unknown="model")``: from what is known of the other side, and
+        A pair with a new row or column is predicted as by
+        ``Factorization.predict(..., unknown="model")``: from the intercept of the other side, or
         as NaN without intercepts.
 
         Examples
@@ -313,16 +377,15 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
         >>> bool(new == model.factorization_.mu == 2.0)
         True
         """
-        rows, cols = self._asked(X)
+        rows, cols = self._read_new_pairs(X)
         return self.factorization_.predict(rows, cols, unknown="model")
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Compute the expectile skill of the predictions: 1 is perfect, 0 is that of a constant.
+        """Return the expectile skill of the predictions.
 
-        It is 1 − loss / loss of the best constant, the ω-expectile of `y`: to the expectile loss
-        what R² is to squares (and R² itself at omega = 0.5) and
-        `sklearn.metrics.d2_pinball_score` to quantiles. R² would rank fits by their distance
-        from the mean. NaN where `y` is constant.
+        The skill is 1 − loss / loss of the ω-expectile of `y`: 1 is perfect, and 0 is no better
+        than the best constant. At omega = 0.5 it is R². `sklearn.metrics.d2_pinball_score` is its
+        counterpart for quantiles. It is NaN if `y` is constant.
 
         Examples
         --------
@@ -333,9 +396,153 @@ class ExpectilePairRegressor(PairRegressor, _Completion):
         1.0
         """
         predicted = self.predict(X)
-        values, weights = self._judged(y, sample_weight)
+        values, weights = self._read_targets(y, sample_weight)
         return _skill(values, predicted, self.factorization_.omega, weights)
 
 
-def _skill(values: NDArray[Any], predicted: Any, omega: float, weights: Any = None) -> float:
+class QuantilePairRegressor(_PairRegressor):
+    """A quantile of the values of (row, column) pairs, as a scikit-learn regressor.
+
+    A sample is one observation, with its pair in `X` and its value in `y`. If pairs repeat, use
+    GroupKFold with the pair as the group, so that whole pairs are held out. Shuffle the folds of
+    data that are sorted by row, or they hold out whole rows.
+
+    Parameters
+    ----------
+    quantile
+        Quantile in (0, 1), 0.95 for p95. At least 20 cells must be expected beyond it: the median
+        needs 40 cells, p95 needs 400.
+    k
+        Rank, from 1 to the smaller number of distinct rows or columns, or 0 for models of
+        intercepts only.
+    reg, intercepts, tol, max_iter, solver, random_state, n_jobs
+        As in `fastemf.complete_quantiles`. Rows and columns are numbered in order of first
+        appearance.
+
+    Attributes
+    ----------
+    quantiles_ : Quantiles
+        The model, with labels and its coverage report.
+    n_iter_ : int
+        Number of sweeps of all its fits.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> from sklearn.model_selection import KFold, cross_val_score
+    >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, noise=0.05, density=0.5, random_state=0).R
+    >>> pairs = [*zip(*R.nonzero())]
+    >>> model = fastemf.QuantilePairRegressor(quantile=0.9, k=2)
+    >>> folds = KFold(3, shuffle=True, random_state=0)
+    >>> bool(cross_val_score(model, pairs, R.data, cv=folds).min() > 0.3)
+    True
+    """
+
+    _fitted: ClassVar[str] = "quantiles_"
+
+    def __init__(
+        self, quantile: float = 0.5, k: int = 2, *, reg: Any = "auto", intercepts: bool = True,
+        tol: float = 1e-4, max_iter: int = 100, solver: str | Solver = "auto",
+        random_state: Any = 0, n_jobs: int | None = -1,
+    ) -> None:  # fmt: skip
+        self.quantile = quantile
+        self.k = k
+        self.reg = reg
+        self.intercepts = intercepts
+        self.tol = tol
+        self.max_iter = max_iter
+        self.solver = solver
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(
+        self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, censored: Any = None
+    ) -> Self:
+        """Fit the values `y` of the pairs `X`.
+
+        Parameters
+        ----------
+        X, y, sample_weight, censored
+            As in `ExpectilePairRegressor.fit`.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+        >>> model = fastemf.QuantilePairRegressor(0.9).fit([*zip(*R.nonzero())], R.data)
+        >>> model.quantiles_.taus, model.quantiles_.shape
+        ((0.9,), (30, 20))
+        """
+        observed = self._read_training(X, y, sample_weight, censored)
+        parameters = self.get_params(deep=False)
+        sweeps: list[SweepRecord] = []
+        self.quantiles_: Quantiles = complete_quantiles(
+            observed, (parameters.pop("quantile"),), callback=sweeps.append, **parameters
+        )
+        self.n_iter_ = len(sweeps)
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """Predict the quantile of the pairs `X`, in the unit of `y`.
+
+        A pair with a new row or column is predicted from the other side.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+        >>> model = fastemf.QuantilePairRegressor(0.9).fit([*zip(*R.nonzero())], R.data)
+        >>> model.predict([(3, 7), (99, 7)]).shape
+        (2,)
+        """
+        rows, cols = self._read_new_pairs(X)
+        return self.quantiles_.predict(rows, cols, unknown="model")[..., 0]
+
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """Return the skill of the predictions; 1 is perfect, 0 is no better than the best constant.
+
+        The skill is 1 − pinball loss / pinball loss of the same quantile of `y`, as
+        `sklearn.metrics.d2_pinball_score` computes it. It is NaN if `y` is constant.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.5, random_state=0).R
+        >>> X = [*zip(*R.nonzero())]
+        >>> 0 < fastemf.QuantilePairRegressor(0.9).fit(X, R.data).score(X, R.data) < 1
+        True
+        """
+        predicted = self.predict(X)
+        values, weights = self._read_targets(y, sample_weight)
+        (tau,) = self.quantiles_.taus
+        loss = pinball_loss(values, predicted, tau, weights)
+        constant = np.full(values.shape, quantile(values, tau, weights))
+        simple = pinball_loss(values, constant, tau, weights)
+        return 1 - loss / simple if simple > 0 else float("nan")
+
+
+def _as_labels(column: Any, name: str) -> Any:
+    """Convert float labels, which encoders produce, to integers."""
+    if isinstance(column, np.ndarray) and column.dtype == object:
+        types = set(map(type, column.tolist()))
+        if float in types and types <= {int, float}:  # from a list
+            column = column.astype(np.float64)
+    if getattr(getattr(column, "dtype", None), "kind", "") != "f":
+        return column
+    numbers = np.asarray(column)
+    wrong = ~((np.abs(numbers) <= 2.0**53) & (numbers == np.floor(numbers)))
+    if wrong.any():
+        got = f"{numbers[wrong][0]} at position {np.argmax(wrong)}"
+        raise ValueError(f"{name} must hold labels, if floats then whole numbers, got {got}")
+    return numbers.astype(np.int64)
+
+
+def _check_weights(sample_weight: Any, values: Array) -> Any:
+    with np.errstate(invalid="ignore"):
+        return _check_sample_weight(
+            sample_weight, values, dtype=np.float64, ensure_non_negative=True
+        )
+
+
+def _skill(values: Array, predicted: Any, omega: float, weights: Any = None) -> float:
     return expectile_skill(values, predicted, omega, expectile(values, omega, weights), weights)

@@ -1,8 +1,7 @@
-"""The asymmetric squared loss in plain NumPy: the specification.
+"""The asymmetric squared loss in NumPy: the specification.
 
-Everything here is written for reading, not for speed. The compiled kernels have the sign rule
-once more, in `fastemf.kernels.row` and in the vector operations, and the tests hold the two
-against each other.
+This module defines the loss for all Python code and favours clarity over speed.
+`fastemf.kernels.loss` has the compiled counterpart, and the tests compare the two.
 """
 
 from __future__ import annotations
@@ -11,21 +10,17 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-__all__ = [
-    "expectile",
-    "expectile_from_sums",
-    "expectile_loss",
-    "expectile_terms",
-    "sign_weights",
-]
+from fastemf.support.arrays import Array, Floats
+
+__all__ = ["expectile", "expectile_from_sums", "expectile_loss", "expectile_terms", "sign_weights"]
 
 
-def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
+def sign_weights(residuals: ArrayLike, omega: float) -> Array:
     """Return the weight of each residual: ``omega`` where it is >= 0, else ``1 - omega``.
 
-    A residual is observation minus prediction; one that is exactly zero takes
+    A residual is observation minus prediction. A residual of exactly zero has the weight
     ``omega``.
 
     Examples
@@ -34,7 +29,7 @@ def sign_weights(residuals: ArrayLike, omega: float) -> NDArray[Any]:
     >>> sign_weights([2.0, 0.0, -1.0], omega=0.1).tolist()
     [0.1, 0.1, 0.9]
     """
-    return np.where(np.asarray(residuals) >= 0, omega, 1.0 - omega)
+    return select_by_sign(residuals, *level_weights(omega))
 
 
 def expectile_loss(residuals: ArrayLike, omega: float, weights: ArrayLike | None = None) -> float:
@@ -52,7 +47,7 @@ def expectile_loss(residuals: ArrayLike, omega: float, weights: ArrayLike | None
 
 
 def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None) -> float:
-    """Return the sample's ``omega``-expectile: the constant with the smallest expectile loss.
+    """Return the ``omega``-expectile of a sample: the constant with the smallest expectile loss.
 
     Parameters
     ----------
@@ -75,16 +70,14 @@ def expectile(values: ArrayLike, omega: float, weights: ArrayLike | None = None)
     v = np.ones_like(b) if weights is None else np.asarray(weights, dtype=np.float64).ravel()
     if b.size == 0:
         raise ValueError("values must not be empty")
-    level = expectile_from_sums(lambda around: expectile_terms(b, v, omega, around))
-    return min(max(level, float(b.min())), float(b.max()))  # as a mean is, but for rounding
+    found = expectile_from_sums(lambda around: expectile_terms(b, v, omega, around))
+    return min(max(found, float(b.min())), float(b.max()))  # rounding may leave this range
 
 
-def expectile_terms(
-    values: NDArray[Any], weights: NDArray[Any], omega: float, around: float | None
-) -> NDArray[np.float64]:
-    """Return Σ w b and Σ w, with the weights of the residuals from `around`.
+def expectile_terms(values: Array, weights: Array, omega: float, around: float | None) -> Floats:
+    """Return Σ w b and Σ w, where w are the weights of the residuals b − `around`.
 
-    `around=None` gives all residuals the same weight. Empty `weights` stand for ones.
+    With `around=None` all residuals have the same weight. Empty `weights` stand for ones.
 
     Examples
     --------
@@ -99,8 +92,8 @@ def expectile_terms(
     return np.array([np.sum(w * b), np.sum(w)])
 
 
-def expectile_from_sums(sums: Callable[[float | None], NDArray[np.float64]]) -> float:
-    """Return the expectile of values given only their sums, those of `expectile_terms`.
+def expectile_from_sums(sums: Callable[[float | None], Floats]) -> float:
+    """Return the expectile of values that are available only through `expectile_terms`.
 
     Examples
     --------
@@ -113,12 +106,43 @@ def expectile_from_sums(sums: Callable[[float | None], NDArray[np.float64]]) -> 
     2.0
     """
     top, bottom = sums(None)
-    level = float(top / bottom)
-    # Reweighting in one unknown cannot cycle: the level moves one way from its
-    # first step on, so it stops when the weights do.
+    found = float(top / bottom)
+    # Reweighting in one unknown cannot cycle: from the first step on it moves in one direction,
+    # so it stops when the weights do.
     for _ in range(200):
-        top, bottom = sums(level)
-        previous, level = level, float(top / bottom)
-        if abs(level - previous) <= 1e-15 * abs(level):
+        top, bottom = sums(found)
+        previous, found = found, float(top / bottom)
+        if abs(found - previous) <= 1e-15 * abs(found):
             break
-    return level
+    return found
+
+
+# --- parts of the rule, for other modules of the package -----------------------------------
+
+
+def level_weights(omega: float) -> tuple[float, float]:
+    """Return the weights of residuals >= 0 and of residuals < 0."""
+    return omega, 1.0 - omega
+
+
+def weight_change(omega: float) -> float:
+    """Return the change of a residual's weight where it becomes negative."""
+    return 1 - 2 * omega  # rounded once, unlike the difference of the two weights
+
+
+def select_by_sign(residuals: ArrayLike, above: Any, below: Any) -> Array:
+    """Return `above` where a residual is >= 0, and `below` where it is < 0."""
+    return np.asarray(np.where(np.asarray(residuals) >= 0, above, below))
+
+
+def split_squares(residuals: Array, weights: Array) -> tuple[float, float]:
+    """Return Σ v r² over the residuals >= 0 and over those < 0, in float64."""
+    r = residuals.astype(np.float64, copy=False)
+    squares, is_above = weights * r**2, select_by_sign(r, True, False)
+    return float(np.sum(squares[is_above])), float(np.sum(squares[~is_above]))
+
+
+def combine_by_sign(above: float, below: float, omega: float) -> float:
+    """Return the total of a weighted sum, given its parts over residuals >= 0 and < 0."""
+    weight_above, weight_below = level_weights(omega)
+    return weight_above * above + weight_below * below

@@ -1,16 +1,17 @@
-"""Measures of predictions: relative errors, the expectile loss's own score, calibration."""
+"""Metrics of predictions: relative errors, expectile and quantile scores, calibration."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fastemf.loss import expectile_loss, sign_weights
-from fastemf.support.validation import check_level, check_share
+from fastemf.support.arrays import Array, Floats, Ints, Mask
+from fastemf.support.validation import check_level, check_proportion
 
 __all__ = [
     "BinSummary",
@@ -22,18 +23,18 @@ __all__ = [
     "expectile_skill",
     "pinball_loss",
     "relative_errors",
-    "summarise",
-    "summarise_by_bin",
+    "summarize",
+    "summarize_by_bin",
 ]
 
 
 class RelativeErrors(NamedTuple):
-    """Relative errors of the cells that have one, and a mask of those cells."""
+    """Relative errors of cells with a nonzero truth, and a mask of these cells."""
 
-    values: NDArray[np.float64]
+    values: Floats
     """|truth − predicted| / |truth|, in the order of the cells."""
-    defined: NDArray[np.bool_]
-    """False where the truth is 0: there is no relative error."""
+    defined: Mask
+    """False where the truth is 0, so that the relative error is undefined."""
 
     @property
     def excluded(self) -> int:
@@ -42,7 +43,7 @@ class RelativeErrors(NamedTuple):
 
 
 class ErrorSummary(NamedTuple):
-    """Quantiles of errors; NaN where there are none."""
+    """Quantiles of errors; NaN for an empty sample."""
 
     cells: int
     median: float
@@ -60,20 +61,21 @@ class ErrorSummary(NamedTuple):
 
 
 class BinSummary(NamedTuple):
-    """The errors of the cells whose truth lies between two edges."""
+    """Errors of the cells whose truth lies between two edges."""
 
     low: float
     high: float
-    share: float
-    """Share of all cells."""
+    proportion: float
+    """Proportion of all cells."""
     errors: ErrorSummary
 
 
 def relative_errors(truth: ArrayLike, predicted: ArrayLike) -> RelativeErrors:
-    """Return |truth − predicted| / |truth| without the cells whose truth is 0, and which those are.
+    """Return |truth − predicted| / |truth| for cells with a nonzero truth, and a mask of them.
 
-    Relative error rewards low predictions: too low costs at most 1, too high may cost
-    anything. `expectile_skill` is the proper score of an expectile; report both.
+    The relative error favours low predictions: it is at most 1 for positive predictions below the
+    truth, and unbounded above it. `expectile_skill` is the proper score of an expectile; report
+    both.
 
     Examples
     --------
@@ -87,8 +89,8 @@ def relative_errors(truth: ArrayLike, predicted: ArrayLike) -> RelativeErrors:
     return RelativeErrors(np.abs(true[defined] - fitted[defined]) / np.abs(true[defined]), defined)
 
 
-def error_cdf(errors: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
-    """Return the share of the errors that are at most each value of `at`.
+def error_cdf(errors: ArrayLike, at: ArrayLike) -> Floats:
+    """Return the proportion of errors that are at most each value of `at`.
 
     Examples
     --------
@@ -103,13 +105,13 @@ def error_cdf(errors: ArrayLike, at: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(places / sample.size, dtype=np.float64)
 
 
-def summarise(errors: ArrayLike) -> ErrorSummary:
+def summarize(errors: ArrayLike) -> ErrorSummary:
     """Return the median, the quartiles and the 90 % quantile of errors.
 
     Examples
     --------
-    >>> from fastemf.metrics import summarise
-    >>> summary = summarise([0.0, 0.1, 0.2, 0.3, 0.4])
+    >>> from fastemf.metrics import summarize
+    >>> summary = summarize([0.0, 0.1, 0.2, 0.3, 0.4])
     >>> summary.median, round(summary.iqr, 12), round(summary.q90, 12)
     (0.2, 0.2, 0.36)
     """
@@ -120,24 +122,24 @@ def summarise(errors: ArrayLike) -> ErrorSummary:
     return ErrorSummary(sample.size, median, lower, upper, q90)
 
 
-def summarise_by_bin(
+def summarize_by_bin(
     truth: ArrayLike, predicted: ArrayLike, edges: Sequence[float]
 ) -> list[BinSummary]:
-    """Summarise the relative errors of the cells whose truth lies in each bin.
+    """Summarize the relative errors of the cells in each bin of the truth.
 
     Parameters
     ----------
     truth, predicted
         Values of the same cells.
     edges
-        Increasing; a bin reaches from one edge up to, not including, the next one; the
-        last bin includes its upper edge.
+        Increasing. A bin includes its lower edge and excludes its upper edge; the last bin
+        includes both.
 
     Examples
     --------
-    >>> from fastemf.metrics import summarise_by_bin
-    >>> low, high = summarise_by_bin([0.1, 0.2, 4.0, 30.0], [0.1, 0.1, 5.0, 3.0], [0, 1, 20])
-    >>> low.errors.median, low.share, high.errors.median, high.share
+    >>> from fastemf.metrics import summarize_by_bin
+    >>> low, high = summarize_by_bin([0.1, 0.2, 4.0, 30.0], [0.1, 0.1, 5.0, 3.0], [0, 1, 20])
+    >>> low.errors.median, low.proportion, high.errors.median, high.proportion
     (0.25, 0.5, 0.25, 0.25)
     """
     true, fitted = _pair(truth, predicted, "truth", "predicted")
@@ -146,7 +148,7 @@ def summarise_by_bin(
     errors = relative_errors(true, fitted)
     of_error = of_cell[errors.defined]
     return [
-        BinSummary(low, high, float(np.mean(of_cell == i)), summarise(errors.values[of_error == i]))
+        BinSummary(low, high, float(np.mean(of_cell == i)), summarize(errors.values[of_error == i]))
         for i, (low, high) in enumerate(itertools.pairwise(bounds))
     ]
 
@@ -158,11 +160,11 @@ def expectile_skill(
     constant: float,
     weights: ArrayLike | None = None,
 ) -> float:
-    """Return 1 − expectile loss / that of a constant: 1 is perfect, 0 no better than the constant.
+    """Return 1 − (expectile loss) / (loss of a constant): 1 is perfect, 0 equals the constant.
 
-    On held-out values this is the proper score of an ω-expectile. The constant to beat is
-    ``fastemf.loss.expectile`` of the training values. NaN where the constant has no loss.
-    `weights` count observations as in `fastemf.complete`.
+    On held-out values this is the proper score of an ω-expectile. The usual constant is
+    ``fastemf.loss.expectile`` of the training values. The result is NaN if the loss of the
+    constant is 0. `weights` are frequency weights, as in `fastemf.complete`.
 
     Examples
     --------
@@ -178,10 +180,10 @@ def expectile_skill(
 
 
 def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Return the level at which predictions really lie: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
+    """Return the level at which predictions are expectiles: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
 
-    A residual r is observed − predicted. The level is ω for the sample's ω-expectile, and NaN
-    where every residual is 0.
+    A residual r is observed − predicted. The result is ω for the ω-expectile of the sample, and
+    NaN if all residuals are 0.
 
     Examples
     --------
@@ -190,37 +192,36 @@ def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> f
     0.25
     """
     r = np.asarray(residuals, dtype=np.float64)
-    counts = 1.0 if weights is None else np.reshape(_checked(weights), np.shape(weights))
+    counts = 1.0 if weights is None else np.reshape(_check_weights(weights), np.shape(weights))
     size = np.abs(r) * counts
     below, total = float(size[r < 0].sum()), float(size.sum())
     return below / total if total > 0 else float("nan")
 
 
 def pinball_loss(
-    values: ArrayLike, predicted: ArrayLike, share: float, weights: ArrayLike | None = None
+    values: ArrayLike, predicted: ArrayLike, tau: float, weights: ArrayLike | None = None
 ) -> float:
-    """Return the mean of r (τ − 1(r < 0)), where r = value − prediction and τ is the share.
+    """Return the mean of r (τ − 1(r < 0)), where r = value − prediction.
 
-    It is the proper score of a quantile that has this share of the values below it, as the
-    expectile loss is of an expectile; at 0.5 half the mean absolute error. `weights` count
-    observations as in `fastemf.complete`.
+    This is the proper score of the τ-quantile, as the expectile loss is for an expectile; at 0.5 it
+    is half the mean absolute error. `weights` are frequency weights, as in `fastemf.complete`.
 
     Examples
     --------
     >>> from fastemf.metrics import pinball_loss
-    >>> pinball_loss([1.0, 3.0], [2.0, 2.0], share=0.9)  # (0.1 * 1 + 0.9 * 1) / 2
+    >>> pinball_loss([1.0, 3.0], [2.0, 2.0], tau=0.9)  # (0.1 * 1 + 0.9 * 1) / 2
     0.5
     """
     observed, fitted = _pair(values, predicted, "values", "predicted")
     if observed.size == 0:
         raise ValueError("values must not be empty")
     r = observed - fitted
-    terms = sign_weights(r, check_share(share, "share")) * np.abs(r)
-    return float(np.average(terms, weights=_flat(weights)))
+    terms = sign_weights(r, check_proportion(tau, "tau")) * np.abs(r)
+    return float(np.average(terms, weights=_check_optional_weights(weights)))
 
 
 def coverage(values: ArrayLike, predicted: ArrayLike, weights: ArrayLike | None = None) -> float:
-    """Return the share of the values that are at most the prediction, by weight if there are any.
+    """Return the (weighted) proportion of values that are at most the prediction.
 
     Examples
     --------
@@ -231,41 +232,39 @@ def coverage(values: ArrayLike, predicted: ArrayLike, weights: ArrayLike | None 
     observed, fitted = _pair(values, predicted, "values", "predicted")
     if observed.size == 0:
         raise ValueError("values must not be empty")
-    return float(np.average(observed <= fitted, weights=_flat(weights)))
+    return float(np.average(observed <= fitted, weights=_check_optional_weights(weights)))
 
 
 def check_edges(edges: Sequence[float]) -> tuple[float, ...]:
-    """Return the edges of at least one bin, finite and increasing."""
+    """Return finite, increasing edges of at least one bin."""
     bounds = tuple(float(edge) for edge in edges)
     if len(bounds) < 2 or not np.isfinite(bounds).all() or not (np.diff(bounds) > 0).all():
         raise ValueError(f"bins must be at least two finite, increasing edges, got {list(bounds)}")
     return bounds
 
 
-def bin_of(values: NDArray[np.float64], edges: tuple[float, ...]) -> NDArray[np.int64]:
-    """Return the number of the bin each value lies in, from 0; -1 for none."""
+def bin_of(values: Floats, edges: tuple[float, ...]) -> Ints:
+    """Return the bin of each value, from 0; -1 outside all bins."""
     places = np.searchsorted(edges, values, side="right") - 1
     places[values == edges[-1]] = len(edges) - 2
     places[(values < edges[0]) | (values > edges[-1])] = -1
     return places
 
 
-def _flat(weights: ArrayLike | None) -> NDArray[np.float64] | None:
-    return None if weights is None else _checked(weights)
+def _check_optional_weights(weights: ArrayLike | None) -> Floats | None:
+    return None if weights is None else _check_weights(weights)
 
 
-def _checked(weights: ArrayLike) -> NDArray[np.float64]:
-    found = np.asarray(weights, dtype=np.float64).ravel()
-    if not (found >= 0).all():
-        raise ValueError(f"weights must not be negative or NaN, got {found[~(found >= 0)][0]:g}")
-    return found
+def _check_weights(weights: ArrayLike) -> Floats:
+    array = np.asarray(weights, dtype=np.float64).ravel()
+    if not (array >= 0).all():
+        raise ValueError(f"weights must not be negative or NaN, got {array[~(array >= 0)][0]:g}")
+    return array
 
 
-def _pair(
-    first: ArrayLike, second: ArrayLike, *names: str
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    a: NDArray[Any] = np.asarray(first, dtype=np.float64)
-    b: NDArray[Any] = np.asarray(second, dtype=np.float64)
+def _pair(first: ArrayLike, second: ArrayLike, *names: str) -> tuple[Floats, Floats]:
+    a: Array = np.asarray(first, dtype=np.float64)
+    b: Array = np.asarray(second, dtype=np.float64)
     if a.shape != b.shape:
         raise ValueError(f"{names[0]} and {names[1]} must have one shape, got {a.shape}, {b.shape}")
     return a.ravel(), b.ravel()

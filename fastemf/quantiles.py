@@ -1,4 +1,4 @@
-"""`complete_quantiles`, which answers "how bad does it get": p50, p95, p99 of every cell."""
+"""`complete_quantiles`: fit quantiles of every cell, such as p50, p95 and p99."""
 
 from __future__ import annotations
 
@@ -8,35 +8,38 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fastemf.cross_fitting import FIRST_LEVEL, CrossFit
-from fastemf.model.factorization import Factorization
-from fastemf.model.quantiles import Quantiles
-from fastemf.observations.transformed import transformed
-from fastemf.solver.draws import drawn_beyond
-from fastemf.solver.imputation import codes_of
-from fastemf.solver.opening import Data, hold_apart, open_source
+from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.censoring.draws import draw_censored
+from fastemf.censoring.imputation import codes_as_values
+from fastemf.models.factorization import Factorization
+from fastemf.models.quantiles import Quantiles
+from fastemf.quantile_model.coverage_report import (
+    FEWEST_BEYOND,
+    CoverageReport,
+    baseline_quantiles,
+    report_coverage,
+)
+from fastemf.quantile_model.cross_fitting import FIRST_LEVEL, CrossFit
+from fastemf.quantile_model.item_features import fit_item_features
+from fastemf.quantile_model.normal_scores import NormalScores
+from fastemf.quantile_model.observed_cells import ObservedCells, sample_cells
+from fastemf.quantile_model.shrunk_quantile import quantile
+from fastemf.quantile_model.stack import QuantileRegression, Stack, fit_quantile_regression
 from fastemf.solver.records import SweepRecord
-from fastemf.solver.sampling import FOLDS
-from fastemf.solver.settings import Settings
-from fastemf.stacking.items import items_out_of_fold
-from fastemf.stacking.limits import Limits
-from fastemf.stacking.normal_scores import NormalScores
-from fastemf.stacking.promise import FEWEST_BEYOND, Promise, Simple, promised
-from fastemf.stacking.sampled import Sampled, sampled
-from fastemf.stacking.shrunk_quantile import quantile
-from fastemf.stacking.stack import Stack, Stacked, stacked
+from fastemf.solver.settings import Checkpoint, Settings, Solver, as_checkpoint, as_solver
+from fastemf.sources.cell_sample import FOLDS
+from fastemf.sources.mapped import map_values
+from fastemf.sources.open_source import Data, hold_apart, open_source
+from fastemf.support.arrays import Floats
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_quantiles, check_rank
-from fastemf.support.warn import ConvergenceWarning, PassedOnOnce, warn
+from fastemf.support.warn import ConvergenceWarning, UniqueWarnings, warn
 
-__all__ = ["complete_quantiles"]
-
-LEVELS = (0.1, 0.9)  # beside the first, whatever the quantiles
-OUTER = 0.02  # of the levels 0.02 and 0.98, for quantiles beyond 0.1 and 0.9
+LEVELS = (0.1, 0.9)  # fitted in addition to the first level, for all quantiles
+OUTER = 0.02  # levels 0.02 and 0.98 are added for quantiles below 0.1 and above 0.9
 FIRST_OUTER = 0.1
-MANY = 20_000  # observations
+MANY = 20_000  # observations from which coefficients are not fitted again for each fold
 
 
 def complete_quantiles(
@@ -54,74 +57,64 @@ def complete_quantiles(
     intercepts: bool = True,
     tol: float = 1e-4,
     max_iter: int = 100,
-    momentum: bool = True,
-    solver: str = "auto",
+    solver: str | Solver = "auto",
     random_state: Any = 0,
     n_jobs: int | None = -1,
     client: Any = None,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
-    checkpoint: str | os.PathLike[str] | None = None,
-    checkpoint_every: int = 10,
-    resume: bool = False,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
 ) -> Quantiles:
-    """Fit quantiles of every cell: what a value usually is, and how bad it gets.
+    """Fit quantiles of every cell, such as the median and p95, that never cross.
 
-    p95 of a cell is what 95 % of the values of cells like it are at or below. It is built from
-    expectile fits, which are its ingredients and not the answer:
+    The quantiles are built from expectile fits in four steps:
 
-    1. The cells are divided into five folds, repeated and mirrored ones together, and expectile
-       fits at a few levels, of the values and of their normal scores, are made without each
-       fold; they are tuned once.
-    2. Each cell is predicted by the fits that have not seen it, alone and with quantiles of what
-       the location leaves in its row and column, shrunk where these have few cells.
-    3. A regression under the pinball loss, with coefficients that are not negative, makes the
-       quantile of these columns, and a small table corrects it where its size calls for it.
-    4. Predictions take the mean of the five folds' fits, are kept in the range of the data, and
-       never cross.
+    1. The cells are divided into five folds. Repeated observations of a cell stay together, as do
+       the cells (i, j) and (j, i). For each fold, expectile models of the values at a few levels,
+       and one of their normal scores, are fitted to the other folds. All folds share one tuning.
+    2. Each cell is predicted by the fits that did not use it. Further features are quantiles of
+       the residuals in its row and column, shrunk where these have few cells.
+    3. A quantile regression with nonnegative coefficients combines these features into the
+       quantile, and a small correction table adjusts it by the size of the prediction.
+    4. Predictions use the mean of the fits of the five folds. They are clipped to the range of the
+       data and sorted across the quantiles.
 
-    What the quantiles promise (`Quantiles.promises`) was measured on cells that had no part in
-    them: the share at or below, with its confidence interval, overall, by size of the prediction,
-    and in rows with many cells, and the pinball loss beside those of simpler predictions. It holds
-    for cells like those observed, drawn at random from them, and on average.
+    `Quantiles.coverage` reports, from out-of-fold predictions, the coverage of each quantile with
+    its confidence interval (overall, by decile of the prediction, and in rows with many cells), and
+    its pinball loss next to baselines. The report holds on average, for cells drawn at random from
+    those observed.
 
     Parameters
     ----------
     R
         The observations, in any form that `complete` takes.
     taus
-        The shares wanted at or below, in (0, 1): ``(0.5, 0.95, 0.99)`` for p50, p95 and p99. At
-        least 20 cells must lie beyond each.
+        One or more quantiles in (0, 1): ``(0.5, 0.95, 0.99)`` for p50, p95 and p99. At least 20
+        cells must be expected on the rarer side of each.
     k
-        Rank of each fit; 0 as in `complete`.
-    rows, cols, values, weights, censored, shape, client
-        As in `complete`. Weight two is the observation twice. Each censored value is replaced
-        once, by one that is drawn from the residuals beyond its limit. That extrapolates, and
-        quantiles that lie beyond a limit are mostly too near to it: read them as "at least the
-        limit". What is promised is about the cells whose quantile lies short of it, which their
-        values tell without any assumption, and `Promise.checked` is the share of these.
-    reg
-        Ridge of the fits, as in `complete`; ``"auto"`` tunes one level and the normal scores.
+        Rank of each fit.
+    rows, cols, values, weights, shape, client
+        Describe the data, as in `complete`.
+    censored
+        As in `complete`. Each censored value is imputed once by a draw from the residuals beyond
+        its limit. This extrapolates, and quantiles beyond a limit are usually too close to it: read
+        them as "at least the limit". The coverage report only includes cells with quantiles within
+        the limit; `CoverageReport.verifiable` is their proportion.
+    reg, max_iter, random_state, n_jobs, progress
+        Apply to each fit, as in `complete`.
     intercepts
-        As in `complete`, but the default is to have them: quantiles are there to predict.
+        As in `complete`, but True by default.
     tol
-        As in `complete`, for each fit; means of five fits need no finer one.
-    max_iter, momentum, solver, n_jobs, progress
-        As in `complete`, for each fit.
-    random_state
-        Seed or numpy Generator, for the folds and the start.
+        As in `complete`, but larger by default, because predictions are means of five fits.
+    solver
+        As in `complete`. A `Solver` must have ``orthogonalize=False`` and
+        ``reg_scaling="count"``.
     callback
-        Called with each sweep's `SweepRecord`, fit after fit; a true return value ends the
-        sweeps of that fit.
+        Function that is called with the `SweepRecord` of each sweep, fit by fit. A true return
+        value ends the sweeps of the fit.
     checkpoint
-        File to keep the state of the fits in: one for each, whose name is added to the one given,
-        such as ``state-values-0.9-3.npz`` for ``state.npz``, the level 0.9 and the fold 3. Those
-        of the first fits of values and of scores keep the tuning too. They stay when all is done.
-    checkpoint_every
-        Sweeps between two writings of one.
-    resume
-        Go on from the files of `checkpoint`, to bitwise identical quantiles; what was tuned, and
-        fits that were done, are not made again.
+        As in `complete`. There is one file per fit, such as ``state-values-0.9-3.npz`` for
+        ``state.npz``, the level 0.9 and fold 3. Resuming skips fits that are done.
 
     Returns
     -------
@@ -130,7 +123,8 @@ def complete_quantiles(
     Raises
     ------
     ValueError
-        Also where fewer than 20 cells lie beyond a quantile; the message says which are possible.
+        If fewer than 20 cells are expected on the rarer side of a quantile; the message states
+        which quantiles are possible.
     fastemf.CheckpointError, FileExistsError
         As in `complete`.
 
@@ -143,103 +137,104 @@ def complete_quantiles(
 
     Notes
     -----
-    The statistics beyond the fits are of at most a million observations, by a hash of their
-    cells. A model holds some 25 pairs of factors: 5 folds × (the levels + the normal scores).
+    The regression uses at most a million observations, sampled by a hash of their cells. A model
+    holds about 25 pairs of factors: 5 folds × (levels + normal scores).
 
     Examples
     --------
     >>> import fastemf
     >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
     >>> quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), k=2)
-    >>> usual, bad = quantiles.predict(3, 7)
-    >>> bool(usual <= bad)
+    >>> median, p90 = quantiles.predict(3, 7)
+    >>> bool(median <= p90)
     True
-    >>> promise = quantiles.promises[1]
-    >>> promise.interval[0] <= promise.coverage <= promise.interval[1]
+    >>> report = quantiles.coverage[1]
+    >>> report.interval[0] <= report.coverage <= report.interval[1]
     True
     """
     wanted = check_quantiles(taus)
     settings = Settings(
         omega=FIRST_LEVEL, k=k, reg=reg, intercepts=intercepts, tol=tol, max_iter=max_iter,
-        momentum=momentum, solver=solver, random_state=random_state, n_jobs=n_jobs,
-        callback=callback, progress=progress, checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every, resume=resume,
+        solver=_check_solver(solver), random_state=random_state, n_jobs=n_jobs,
+        callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     names = (rows, cols, values)
     with (
         open_source(R, weights, shape, names, client, n_jobs, censored) as given,
-        PassedOnOnce(leave_out=ConvergenceWarning),
+        UniqueWarnings(leave_out=ConvergenceWarning),
     ):
         check_rank(settings.k, given.shape, minimum=0)
         data = hold_apart(given, None, settings.generator(), names, censored)
-        source, imputation = drawn_beyond(data, settings)
-        cells = sampled(source, data.marks)
-        limits = _limits(data, cells)
+        source, imputation = draw_censored(data, settings)
+        cells = sample_cells(source, data.marks)
+        censored_cells = _censored_cells(data, cells)
         _check_enough(cells, wanted)
         levels = _levels(wanted)
         _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
-        normal = NormalScores.of(cells.values, cells.weights)
-        scores = CrossFit(
-            transformed(source, normal.of_values), data.marks, settings, "scores",
+        normal = NormalScores.fit(cells.values, cells.weights)
+        of_scores = CrossFit(
+            map_values(source, normal.to_scores), data.marks, settings, "scores",
             lambda: data.digests,
         )  # fmt: skip
         of_values = CrossFit(source, data.marks, settings, "values", lambda: data.digests)
-        score_fits, score_left = scores.location(cells, normal.of_values(cells.values))
-        location_fits, left = of_values.location(cells, cells.values)
+        score_fits, score_residuals = of_scores.location(cells, normal.to_scores(cells.values))
+        location_fits, residuals = of_values.location(cells, cells.values)
         level_fits, predicted = [], []
         for omega in levels:
-            fits, column = of_values.level(omega, cells)
+            fits, out_of_fold = of_values.level(omega, cells)
             level_fits.append(tuple(fits))
-            predicted.append(column)
+            predicted.append(out_of_fold)
         training = of_values.training()
         labels = source.row_labels, source.col_labels
-    items, columns = items_out_of_fold(cells, wanted, left, score_left, normal)
-    parts, promises = [], []
-    for tau, own in zip(wanted, columns, strict=True):
-        together = np.stack([*own, *predicted])
-        found = stacked(together, cells.values, tau, cells.weights)
-        parts.append(found)
-        promises.append(_promise(cells, tau, together, found, limits))
+    items, item_features = fit_item_features(cells, wanted, residuals, score_residuals, normal)
+    regressions, reports = [], []
+    for tau, own in zip(wanted, item_features, strict=True):
+        features = np.stack([*own, *predicted])
+        regression = fit_quantile_regression(features, cells.values, tau, cells.weights)
+        regressions.append(regression)
+        reports.append(_report_out_of_fold(cells, tau, features, regression, censored_cells))
     location_fits[0] = replace(
-        location_fits[0], value_name=data.value_name, training=training,
-        imputation=imputation,
-    )  # fmt: skip
+        location_fits[0], value_name=data.value_name, training=training, imputation=imputation
+    )
     every = (tuple(location_fits), *level_fits, tuple(score_fits))
     _warn_of_limits(every, max_iter)
     _warn_of_gaps(every[0][0])
-    return Quantiles(
-        fits=every,
-        labels=labels,
-        normal=normal,
-        items=items,
-        stack=Stack(
-            wanted, tuple(parts), float(cells.values.min()), float(cells.values.max())
-        ),
-        promises=tuple(promises),
-    )  # fmt: skip
+    low, high = float(cells.values.min()), float(cells.values.max())
+    stack = Stack(wanted, tuple(regressions), low, high)
+    return Quantiles(every, labels, normal, items, stack, tuple(reports))
+
+
+def _check_solver(solver: str | Solver) -> Solver:
+    solver = as_solver(solver)
+    if solver.orthogonalize or solver.reg_scaling != "count":
+        raise ValueError(
+            "solver must have orthogonalize=False and reg_scaling='count' for quantiles, got "
+            f"{solver}"
+        )
+    return solver
 
 
 def _levels(taus: tuple[float, ...]) -> list[float]:
-    """List the levels to fit beside the first: further out where quantiles are."""
+    """List the expectile levels to fit in addition to the first."""
     high = [1 - OUTER] if max(taus) > 1 - FIRST_OUTER else []
     low = [OUTER] if min(taus) < FIRST_OUTER else []
     return [*low, *LEVELS, *high]
 
 
-def _check_enough(cells: Sampled, taus: tuple[float, ...]) -> None:
-    """Refuse quantiles beyond which there are too few cells to say anything."""
+def _check_enough(cells: ObservedCells, taus: tuple[float, ...]) -> None:
+    """Refuse quantiles with too few cells beyond them."""
     for tau in taus:
-        beyond = cells.independent * min(tau, 1 - tau)
+        beyond = cells.effective_size * min(tau, 1 - tau)
         if beyond < FEWEST_BEYOND:
-            share = FEWEST_BEYOND / cells.independent
+            least = FEWEST_BEYOND / cells.effective_size
             possible = (
-                f"from {share:.4g} to {1 - share:.4g} would be possible"
-                if share < 0.5
-                else "none would be possible"
+                f"quantiles from {least:.4g} to {1 - least:.4g} are possible"
+                if least < 0.5
+                else "there are too few cells for any quantile"
             )
             raise ValueError(
-                f"taus must leave at least {FEWEST_BEYOND} cells on the rarer side of each, and "
-                f"{tau!r} leaves {beyond:.1f} of {cells.independent:.0f}; {possible}"
+                f"taus must have at least {FEWEST_BEYOND} cells on the rarer side of each quantile,"
+                f" got {tau!r} with {beyond:.1f} of {cells.effective_size:.0f} cells; {possible}"
             )
 
 
@@ -252,37 +247,42 @@ def _check_memory(shape: tuple[int, int], settings: Settings, fits: int) -> None
     )
 
 
-def _limits(data: Data, cells: Sampled) -> Limits | None:
-    """Return what was recorded of the cells, where some of it is censored."""
+def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCoverage | None:
+    """Return the recorded values and censoring directions of the cells, if data are censored."""
     if not data.is_censored:
         return None
-    given, codes = (
-        sampled(source, data.marks).values
-        for source in (data.fitted, codes_of(data.fitted, data.cap))
+    recorded, codes = (
+        sample_cells(source, data.marks).values
+        for source in (data.fitted, codes_as_values(data.fitted, data.limit))
     )
-    return Limits(given, codes.astype(np.int8), cells.values)
+    return CensoredCoverage(recorded, codes.astype(np.int8), cells.values)
 
 
-def _promise(
-    cells: Sampled, tau: float, columns: NDArray[np.float64], found: Stacked, limits: Limits | None
-) -> Promise:
-    """Measure a quantile on each fold, with a regression on the others.
+def _report_out_of_fold(
+    cells: ObservedCells,
+    tau: float,
+    features: Floats,
+    regression: QuantileRegression,
+    censored: CensoredCoverage | None,
+) -> CoverageReport:
+    """Report the coverage of each fold, with a regression fitted to the other folds.
 
-    A dozen coefficients cannot flatter themselves on many cells: these are then held, and only
-    intercept and table are those of the others.
+    With many cells a dozen coefficients cannot overfit. They are then fixed, and only the intercept
+    and the correction table are fitted without the fold.
     """
-    held = found.regression if cells.values.size > MANY else None
+    fixed = regression.regression if cells.values.size > MANY else None
     predicted = np.empty(cells.values.size)
     low, high = float(cells.values.min()), float(cells.values.max())
     constant = np.empty(cells.values.size)
     for fold in range(FOLDS):
         out = cells.folds == fold
-        rest = cells.where(~out)
-        part = stacked(columns[:, ~out], rest.values, tau, rest.weights, held)
-        predicted[out] = np.clip(part.at(columns[:, out]), low, high)
+        rest = cells.select(~out)
+        part = fit_quantile_regression(features[:, ~out], rest.values, tau, rest.weights, fixed)
+        predicted[out] = np.clip(part.predict(features[:, out]), low, high)
         constant[out] = quantile(rest.values, tau, rest.weights)
-    _, column, row_column = columns[:3]
-    return promised(cells, tau, predicted, Simple(constant, column, row_column), limits)
+    _, column, row_column = features[:3]
+    baselines = baseline_quantiles(constant, column, row_column)
+    return report_coverage(cells, tau, predicted, baselines, censored)
 
 
 def _warn_of_limits(fits: tuple[tuple[Factorization, ...], ...], max_iter: int) -> None:
@@ -300,5 +300,5 @@ def _warn_of_gaps(fit: Factorization) -> None:
     if fit.unseen_rows.size or fit.unseen_cols.size:
         warn(
             f"{fit.unseen_rows.size} rows and {fit.unseen_cols.size} columns have no observations; "
-            "their quantiles are those of unknown ones"
+            "their quantiles are those of unknown rows and columns"
         )

@@ -1,7 +1,5 @@
 """Independent references in plain NumPy, SciPy and cvxpy. Imports nothing from the package."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -45,20 +43,18 @@ def row_qp(B, b, omega, ridge=0.0, v=None):
 
 
 def row_minimise(B, b, omega, ridge, v):
-    """Minimiser of the row problem by damped reweighting, for full column rank or ridge > 0."""
+    """Minimizer of the row problem by damped reweighting, for full column rank or ridge > 0."""
     x = np.zeros(B.shape[1])
     for _ in range(200):
         w = np.where(b - B @ x >= 0, omega, 1 - omega) * v
         g = row_gradient(B, b, x, omega, ridge, v)
         step = np.linalg.solve(B.T @ (B * w[:, None]) + np.diag(np.broadcast_to(ridge, x.size)), g)
-        along = optimize.minimize_scalar(
-            lambda t, x=x, step=step: row_objective(B, b, x + t * step, omega, ridge, v),
-            bounds=(0, 2),
-            method="bounded",
-            options={"xatol": 1e-12},
-        ).x
-        best = min((1.0, along), key=lambda t: row_objective(B, b, x + t * step, omega, ridge, v))
-        x = x + best * step
+
+        def along(t, x=x, step=step):
+            return row_objective(B, b, x + t * step, omega, ridge, v)
+
+        options = {"bounds": (0, 2), "method": "bounded", "options": {"xatol": 1e-12}}
+        x = x + min((1.0, optimize.minimize_scalar(along, **options).x), key=along) * step
         if np.linalg.norm(step) <= 1e-14 * (1 + np.linalg.norm(x)):
             break
     return x
@@ -115,12 +111,8 @@ def philox4x32(counter, key, rounds=10):
     c, k = list(counter), list(key)
     for _ in range(rounds):
         first, second = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
-        c = [
-            (second >> 32) ^ c[1] ^ k[0],
-            second & 0xFFFFFFFF,
-            (first >> 32) ^ c[3] ^ k[1],
-            first & 0xFFFFFFFF,
-        ]
+        high = (second >> 32) ^ c[1] ^ k[0], (first >> 32) ^ c[3] ^ k[1]
+        c = [high[0], second & 0xFFFFFFFF, high[1], first & 0xFFFFFFFF]
         k = [(k[0] + 0x9E3779B9) & 0xFFFFFFFF, (k[1] + 0xBB67AE85) & 0xFFFFFFFF]
     return c
 

@@ -1,6 +1,4 @@
-"""Data that are large enough to tune a fit by, and small enough for it to be quick."""
-
-from __future__ import annotations
+"""Small data sets with enough cells to tune a fit, and the comparison of fits."""
 
 from dataclasses import replace
 
@@ -10,8 +8,12 @@ import pytest
 import fastemf
 
 
+class Killed(BaseException):
+    """Raised by a callback to end a fit as a signal would."""
+
+
 def observed(m=30, n=28, *, rank=2, noise=0.3, density=0.6, seed=0):
-    """Low rank around row levels, with noise of a long tail, larger in some rows; NaN: missing."""
+    """Low rank plus row effects, with heavy-tailed noise that differs by row; NaN is missing."""
     rng = np.random.default_rng(seed)
     R = rng.standard_normal((m, rank)) @ rng.standard_normal((n, rank)).T
     R += rng.uniform(0, 2, m)[:, None]
@@ -20,8 +22,24 @@ def observed(m=30, n=28, *, rank=2, noise=0.3, density=0.6, seed=0):
     return R
 
 
+def same_bits(one, other):
+    """Assert that two fits are bitwise equal, apart from their seconds."""
+    assert one.tuning == other.tuning
+    for name in ("reg", "intercept_reg", "mu", "shift", "family", "converged"):
+        assert getattr(one, name) == getattr(other, name)
+    for left, right in zip(one.axes, other.axes, strict=True):
+        np.testing.assert_array_equal(left.factor, right.factor, strict=True)
+        np.testing.assert_array_equal(left.intercepts, right.intercepts)
+        assert (left.noise is None) == (right.noise is None)
+        if left.noise is not None:
+            assert left.noise.level == right.noise.level
+            np.testing.assert_array_equal(left.noise.variances, right.noise.variances)
+    histories = [[replace(record, seconds=0.0) for record in fit.history] for fit in (one, other)]
+    assert repr(histories[0]) == repr(histories[1])  # NaN is NaN
+
+
 def few_quantiles(data, taus=(0.3, 0.7), **settings):
-    """Quantiles of few cells, which would be refused, with one fold's fits: all a file can hold."""
+    """Quantiles of few cells, normally refused, with the fits of one fold."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fastemf.quantiles.FEWEST_BEYOND", 0)
         found = fastemf.complete_quantiles(data, taus, 1, reg=0.3, tol=0.1, n_jobs=1, **settings)

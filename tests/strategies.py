@@ -1,6 +1,4 @@
-"""What tests draw: row problems and partly observed matrices, awkward ones included."""
-
-from __future__ import annotations
+"""Hypothesis strategies: row problems and partly observed matrices, with edge cases."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -8,10 +6,13 @@ from hypothesis import strategies as st
 
 levels = st.sampled_from([0.001, 0.01, 0.1, 0.25, 1 / 3, 0.5, 0.75, 0.9, 0.99, 0.999])
 seeds = st.integers(0, 2**32 - 1)
+# B and b of a row for which plain reweighting cycles at ω = 0.01.
+CYCLE_B = np.array([[-1, 2], [-3, -8], [-5, 0], [1, -1], [0, -5]], float)
+CYCLE = CYCLE_B, np.array([2, 0, 3, -1, -3], float)
 
 
 def sparse_array(shape, density, form, rng):
-    """Positive values in distinct cells. SciPy's own function changes from version to version."""
+    """Positive values in distinct cells, the same for every version of SciPy."""
     cells = rng.choice(shape[0] * shape[1], round(density * shape[0] * shape[1]), replace=False)
     values, places = 1 - rng.random(cells.size), np.divmod(cells.astype(np.int32), shape[1])
     return sp.coo_array((values, places), shape=shape).asformat(form)

@@ -1,12 +1,14 @@
+"""The scikit-learn estimators: equality with the functions, scikit-learn's checks, errors."""
+
 from __future__ import annotations
 
 import importlib
-import inspect
 import pickle
 import sys
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import scipy.sparse as sp
@@ -15,6 +17,7 @@ import fastemf
 from fastemf import complete
 from fastemf.datasets import make_skewed
 from fastemf.loss import expectile, expectile_loss
+from fastemf.tuning.corrections import STATISTICS
 
 pytest.importorskip("sklearn")
 
@@ -48,16 +51,15 @@ def expected_failures(estimator):
             "check_fit2d_1sample": TOO_SMALL,
             "check_sample_weight_equivalence_on_dense_data": (
                 "draws an X of 30 columns past the hook below; "
-                "test_a_weight_is_a_repeated_observation does the same with pairs"
+                "test_a_weight_equals_repeating_the_observation does the same with pairs"
             ),
         }
-    return {} if estimator.k == 1 else dict.fromkeys(
-        ("check_fit2d_1sample", "check_fit2d_1feature"), TOO_SMALL
-    )  # fmt: skip
+    checks = () if estimator.k == 1 else ("check_fit2d_1sample", "check_fit2d_1feature")
+    return dict.fromkeys(checks, TOO_SMALL)
 
 
 def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_tags_X, **kwargs):
-    """The hook by which the checks fit X to an estimator's tags; none says "two columns"."""
+    """Cut X to two columns, which no tag of an estimator can ask for."""
     X = enforce(estimator, X, *args, **kwargs)
     return X[:, :2] if isinstance(estimator, PAIR_REGRESSORS) else X
 
@@ -81,11 +83,11 @@ def test_scikit_learns_checks(estimator, check, monkeypatch):
     check(estimator)
 
 
-# --- the transformer -----------------------------------------------------------------------
+# --- transformer -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("intercepts", [False, True])
-def test_the_transformer_is_complete_and_fold_in(intercepts):
+def test_the_transformer_equals_complete_and_fold_in(intercepts):
     model = ExpectileFactorization(0.2, intercepts=intercepts, **FEW)
     fit = complete(R, 0.2, intercepts=intercepts, **FEW)
     new = sp.csr_array(R.tocsr()[3:6])
@@ -102,32 +104,26 @@ def test_the_transformer_is_complete_and_fold_in(intercepts):
     assert model.n_features_in_ == 9
 
 
-@pytest.mark.parametrize("form", ["array", "masked", "table", "list", "float32"])
-def test_every_form_of_a_matrix_says_the_same(form):
-    pd = pytest.importorskip("pandas")
+@pytest.mark.parametrize("form", ["array", "masked", "table", "list", "float32", "repeated"])
+def test_all_forms_of_a_matrix_are_equivalent(form):
     dense = np.full(R.shape, np.nan)
     dense[R.row, R.col] = R.data
-    given = {
-        "array": dense,
+    forms = {
         "masked": np.ma.array(np.nan_to_num(dense, nan=-99.0), mask=np.isnan(dense)),
         "table": pd.DataFrame(dense, columns=list("abcdefghi")),
-        "list": dense.tolist(),
-        "float32": dense.astype(np.float32),
-    }[form]
+        "list": dense.tolist(), "array": dense, "float32": dense.astype(np.float32),
+        "repeated": sp.coo_array((np.r_[R.data, R.data + 1], np.tile((R.row, R.col), 2))),
+    }  # fmt: skip
+    given = forms[form]
     model = ExpectileFactorization(0.2, **FEW).fit(given)
-    fit = complete(R.astype(np.float32) if form == "float32" else R, 0.2, **FEW)
+    expected = {"float32": R.astype(np.float32), "repeated": given}.get(form, R)
+    fit = complete(expected, 0.2, **FEW)
     assert np.array_equal(model.factorization_.X, fit.X)
     assert model.transform(given).dtype == fit.X.dtype
     assert hasattr(model, "feature_names_in_") == (form == "table")
 
 
-def test_repeated_entries_of_a_sparse_matrix_stay_separate():
-    twice = sp.coo_array((np.r_[R.data, R.data + 1], (np.r_[R.row, R.row], np.r_[R.col, R.col])))
-    model = ExpectileFactorization(0.2, **FEW).fit(twice)
-    assert np.array_equal(model.factorization_.X, complete(twice, 0.2, **FEW).X)
-
-
-def test_the_transformers_score_is_the_skill_of_the_rows_folded_in():
+def test_the_score_of_the_transformer_is_the_skill_of_the_rows_folded_in():
     new = np.array([[1.0, np.nan, 2.0, 5.0], [4.0, 1.0, np.nan, 2.0]])
     model = ExpectileFactorization(0.2, k=1, reg=0.1).fit(np.outer([1, 2, 4], [2, 3, 5, 1]))
     observed = ~np.isnan(new)
@@ -136,8 +132,7 @@ def test_the_transformers_score_is_the_skill_of_the_rows_folded_in():
     assert model.score(new) == pytest.approx(1 - expectile_loss(r, 0.2) / constant, rel=1e-12)
 
 
-def test_transformed_rows_feed_a_pipeline_and_tables():
-    pytest.importorskip("pandas")
+def test_the_transformer_works_in_pipelines_and_returns_tables():
     y = np.arange(14.0)
     pipe = make_pipeline(ExpectileFactorization(0.2, **FEW), LinearRegression())
     by_hand = LinearRegression().fit(ExpectileFactorization(0.2, **FEW).fit_transform(R), y)
@@ -147,10 +142,10 @@ def test_transformed_rows_feed_a_pipeline_and_tables():
     assert list(table) == ["expectilefactorization0", "expectilefactorization1"]
 
 
-# --- the regressor -------------------------------------------------------------------------
+# --- regressor of expectiles ----------------------------------------------------------------
 
 
-def test_the_regressor_is_complete_and_predict():
+def test_the_regressor_equals_complete_and_predict():
     # In the order of a row-major COO matrix, labels appear as 0, 1, … by row but not by column.
     cols, first = np.unique(PAIRS[:, 1], return_index=True)
     place = np.empty(9, int)
@@ -163,33 +158,30 @@ def test_the_regressor_is_complete_and_predict():
 
 
 @pytest.mark.parametrize("form", ["strings", "unicode", "lists", "pandas", "polars", "mixed"])
-def test_every_form_of_pairs_says_the_same(form):
-    pd, pl = pytest.importorskip("pandas"), pytest.importorskip("polars")
+def test_all_forms_of_pairs_are_equivalent(form):
+    pl = pytest.importorskip("polars")
     given = {
-        "strings": NAMES,
-        "unicode": NAMES.astype(str),
-        "lists": NAMES.tolist(),
+        "strings": NAMES, "unicode": NAMES.astype(str), "lists": NAMES.tolist(),
         "pandas": pd.DataFrame(NAMES, columns=["client", "service"]),
-        "polars": pl.DataFrame({"client": NAMES[:, 0].tolist(), "service": NAMES[:, 1].tolist()}),
+        "polars": pl.DataFrame(NAMES.tolist(), ["client", "service"], orient="row"),
         "mixed": pd.DataFrame({"client": PAIRS[:, 0], "service": NAMES[:, 1]}),
-    }[form]
-    model = ExpectilePairRegressor(0.2, **FEW)
-    expected = clone(model).fit(PAIRS, R.data).predict(PAIRS)
-    assert np.array_equal(model.fit(given, R.data).predict(given), expected)
-    weights = np.arange(R.nnz) % 3.0  # takes some observations out
-    expected = clone(model).fit(PAIRS, R.data, weights).predict(PAIRS)
-    assert np.array_equal(model.fit(given, R.data, weights).predict(given), expected)
+    }[form]  # fmt: skip
+    for weights in (None, np.arange(R.nnz) % 3.0):  # zeros take some observations out
+        expected, found = (
+            ExpectilePairRegressor(0.2, **FEW).fit(pairs, R.data, weights).predict(pairs)
+            for pairs in (PAIRS, given)
+        )
+        assert np.array_equal(found, expected)
 
 
 def test_labels_of_a_table_are_not_rounded():
-    pd = pytest.importorskip("pandas")
     large = 2**62 + np.array([0, 1, 0, 1])  # one and the same as floats
     table = pd.DataFrame({"a": large, "b": [0.0, 0.0, 1.0, 1.0]})
     model = ExpectilePairRegressor(k=1).fit(table, [1.0, 2.0, 3.0, 4.0])
     assert model.factorization_.shape == (2, 2)
 
 
-def test_pairs_never_seen_get_what_is_known():
+def test_new_pairs_are_predicted_from_the_known_side():
     model = ExpectilePairRegressor(0.2, **FEW).fit(NAMES, R.data)
     rows, cols = (replace(axis, labels=None) for axis in model.factorization_.axes)
     fit = replace(model.factorization_, rows=rows, cols=cols)
@@ -205,7 +197,7 @@ def test_pairs_never_seen_get_what_is_known():
 
 
 @pytest.mark.parametrize("intercepts", [False, True])
-def test_a_weight_is_a_repeated_observation(intercepts):
+def test_a_weight_equals_repeating_the_observation(intercepts):
     weights = np.arange(R.nnz) % 4
     model = ExpectilePairRegressor(0.2, intercepts=intercepts, **FEW)
     weighted = clone(model).fit(NAMES, R.data, sample_weight=weights)
@@ -229,42 +221,37 @@ def test_the_score_is_r2_at_one_half_and_the_skill_elsewhere():
 def test_cross_validation_holds_out_observations():
     model = ExpectilePairRegressor(0.2, **FEW)
     folds = KFold(3, shuffle=True, random_state=0)
-    scores = cross_val_score(model, NAMES, R.data, cv=folds)
     train, test = next(folds.split(NAMES))
     by_hand = clone(model).fit(NAMES[train], R.data[train]).score(NAMES[test], R.data[test])
-    assert scores[0] == by_hand
+    assert cross_val_score(model, NAMES, R.data, cv=folds)[0] == by_hand
     search = GridSearchCV(model, {"k": [1, 2], "reg": ["auto", 100.0]}, cv=folds)
     search.fit(NAMES, R.data)
-    assert search.best_params_["reg"] == "auto"  # 100 leaves nothing of the factors
+    assert search.best_params_["reg"] == "auto"  # 100 removes the factors
     assert search.best_score_ == max(search.cv_results_["mean_test_score"])
     assert search.predict(NAMES[:2]).shape == (2,)
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize("k", [0, 2])
-def test_enough_pairs_are_tuned(k):
+def test_the_regressor_is_tuned(k):
     data = make_skewed(30, 25, rank=2, noise=0.2, density=0.8, random_state=1).R.tocoo()
     pairs = np.column_stack([data.row, data.col])
     model = ExpectilePairRegressor(0.7, k=k, n_jobs=1).fit(pairs, data.data)
     fit = model.factorization_
     assert fit.k == k
     assert fit.tuning.best is not None
-    predicted = fit.predict(data.row, data.col)
-    assert np.array_equal(model.predict(pairs), predicted)
+    assert np.array_equal(model.predict(pairs), fit.predict(data.row, data.col))
     one, other = model.predict([(99, data.col[0]), (99, 99)])  # unknown row, unknown pair
     place = fit.col_labels.positions([data.col[0]], what="cols")[0]
-    # What is unknown has no intercept, level 0 and the mean's noise: variance 1.
+    # A new row has no intercept, effect 0 and the mean noise, a variance of 1.
     c = fit.col_intercepts[place]
-    known = dict.fromkeys(
-        ("row level", "row noise", "column level", "column noise", "product"), 0.0
-    )
-    of_col = {"product": c}
-    if fit.tables:
+    known, of_col = dict.fromkeys(STATISTICS, 0.0), {"product": c}
+    if fit.corrections:
         noise = float(np.log(fit.cols.noise.variances[place]))
-        of_col |= {"column level": fit.cols.levels.values[place], "column noise": noise}
+        of_col |= {"column effect": fit.cols.effects.values[place], "column noise": noise}
 
     def added(statistics):
-        return sum(t.at(*(np.array(statistics[name]) for name in t.over)) for t in fit.tables)
+        return sum(t.at(*(np.array(statistics[name]) for name in t.over)) for t in fit.corrections)
 
     assert other == pytest.approx(fit.constant + added(known), rel=1e-13)
     assert one == pytest.approx(fit.constant + c + added(known | of_col), rel=1e-13)
@@ -276,21 +263,17 @@ def test_rank_0_transforms_rows_to_their_intercepts():
     assert X.shape == (14, 1)
     assert np.array_equal(X, model.factorization_.fold_in(R).row_intercepts[:, None])
     assert model.inverse_transform(X).shape == R.shape
-    with pytest.raises(ValueError, match="k must be at least 1"):
-        ExpectileFactorization(k=0).fit(R)
 
 
-def test_an_encoder_in_front_changes_nothing():
-    pipe = make_pipeline(
-        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
-        ExpectilePairRegressor(0.2, **FEW),
-    )
+def test_an_encoder_does_not_change_predictions():
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     plain = ExpectilePairRegressor(0.2, **FEW).fit(NAMES, R.data)
+    pipe = make_pipeline(encoder, clone(plain)).fit(NAMES, R.data)
     asked = np.array([NAMES[4], ("row 0", "?")], dtype=object)
-    assert np.array_equal(pipe.fit(NAMES, R.data).predict(asked), plain.predict(asked))
+    assert np.array_equal(pipe.predict(asked), plain.predict(asked))
 
 
-# --- a quantile of pairs -------------------------------------------------------------------
+# --- regressor of quantiles -----------------------------------------------------------------
 
 MANY = make_skewed(30, 20, rank=2, density=0.6, random_state=1).R.tocoo()
 MANY_PAIRS = np.column_stack([MANY.row, MANY.col])
@@ -298,13 +281,13 @@ MEDIAN = {"k": 1, "reg": 0.1, "n_jobs": 1}
 
 
 @pytest.mark.compiled
-def test_the_quantile_regressor_is_complete_quantiles():
+def test_the_quantile_regressor_equals_complete_quantiles():
     model = QuantilePairRegressor(0.9, **MEDIAN).fit(MANY_PAIRS, MANY.data)
     table = pa.table({"a": MANY.row, "b": MANY.col, "y": MANY.data})
     named = {"rows": "a", "cols": "b", "values": "y"}
     quantiles = fastemf.complete_quantiles(table, 0.9, **named, **MEDIAN)
     assert np.array_equal(model.predict(MANY_PAIRS), quantiles.predict(MANY.row, MANY.col)[:, 0])
-    assert model.quantiles_.promises == quantiles.promises
+    assert model.quantiles_.coverage == quantiles.coverage
     assert model.n_iter_ >= 1
     new = model.predict([(99, 99), (99, MANY.col[0])])
     expected = quantiles.predict([99, 99], [99, MANY.col[0]], unknown="model")
@@ -312,26 +295,25 @@ def test_the_quantile_regressor_is_complete_quantiles():
 
 
 @pytest.mark.compiled
-def test_the_score_of_a_quantile_is_its_skill_over_the_best_constant():
+def test_the_score_of_a_quantile_is_its_skill_relative_to_a_constant():
     y = MANY.data
-    weights = 1.0 + np.arange(y.size) % 3
     model = QuantilePairRegressor(0.8, **MEDIAN).fit(MANY_PAIRS, y)
 
     def loss(predicted, v):
         r = y - predicted
         return np.sum(v * np.maximum(0.8 * r, -0.2 * r))
 
-    for v, given in ((np.ones(y.size), None), (weights, weights)):
-        best = min(loss(constant, v) for constant in y)
-        expected = 1 - loss(model.predict(MANY_PAIRS), v) / best
-        assert model.score(MANY_PAIRS, y, given) == pytest.approx(expected, rel=1e-12)
+    for weights in (None, 1.0 + np.arange(y.size) % 3):
+        v = 1.0 if weights is None else weights
+        expected = 1 - loss(model.predict(MANY_PAIRS), v) / min(loss(one, v) for one in y)
+        assert model.score(MANY_PAIRS, y, weights) == pytest.approx(expected, rel=1e-12)
     assert np.isnan(model.score(MANY_PAIRS[:3], [0.1, 0.1, 0.1]))
     close = d2_pinball_score(y, model.predict(MANY_PAIRS), alpha=0.8)  # interpolates the constant
     assert model.score(MANY_PAIRS, y) == pytest.approx(close, abs=0.01)
 
 
 @pytest.mark.compiled
-def test_a_search_holds_out_pairs_by_groups():
+def test_a_grid_search_holds_out_groups_of_pairs():
     twice, y = np.tile(MANY_PAIRS, (2, 1)), np.tile(MANY.data, 2)
     groups = twice[:, 0] * 20 + twice[:, 1]
     folds = GroupKFold(2)
@@ -347,121 +329,45 @@ def test_a_search_holds_out_pairs_by_groups():
     assert np.array_equal(read.predict(twice), search.predict(twice))
 
 
-def test_a_quantile_without_enough_pairs_is_refused():
-    with pytest.raises(ValueError, match=r"at least 20 cells .* 0\.99 leaves"):
-        QuantilePairRegressor(0.99, **MEDIAN).fit(MANY_PAIRS, MANY.data)
-    with pytest.raises(NotFittedError):
-        QuantilePairRegressor().predict(MANY_PAIRS)
+# --- all estimators -------------------------------------------------------------------------
 
 
-def test_parameters_of_the_quantile_regressor_are_those_of_complete_quantiles():
-    theirs = inspect.signature(fastemf.complete_quantiles).parameters
-    for name, parameter in inspect.signature(QuantilePairRegressor).parameters.items():
-        if name not in ("quantile", "k"):
-            assert parameter.default == theirs[name].default
+PAIR, RARE = ExpectilePairRegressor(k=1), QuantilePairRegressor(0.99, **MEDIAN)
 
 
-# --- both ----------------------------------------------------------------------------------
+def fitted_ones():
+    return ExpectileFactorization(k=1).fit(np.ones((3, 2)))
 
 
-@pytest.mark.parametrize(
-    ("model", "data"),
-    [
-        (ExpectileFactorization(0.2, **FEW), (R.tocsr(),)),
-        (ExpectilePairRegressor(0.2, **FEW), (NAMES, R.data)),
-    ],
-)
-def test_copies_are_equal(model, data):
-    fitted = clone(model).fit(*data)
-    read = pickle.loads(pickle.dumps(fitted))
-    assert read.score(*data) == fitted.score(*data)
-    assert repr(read.factorization_.history) == repr(fitted.factorization_.history)  # NaN is NaN
-    assert "omega=0.2" in repr(model)
-    other = clone(fitted).set_params(omega=0.9, random_state=1)
-    assert not hasattr(other, "factorization_")
-    assert other.fit(*data).factorization_.omega == 0.9
-    assert fitted.factorization_.omega == 0.2
-
-
-def test_a_fit_that_failed_is_no_fit():
-    model = ExpectilePairRegressor()
-    with pytest.raises(ValueError, match="two columns"):
-        model.fit(np.ones((4, 3)), np.ones(4))
-    with pytest.raises(NotFittedError):
-        model.predict(PAIRS)
-
-
-def test_parameters_are_those_of_complete():
-    theirs = inspect.signature(complete).parameters
-    for model in (ExpectileFactorization, ExpectilePairRegressor):
-        for name, parameter in inspect.signature(model).parameters.items():
-            if name not in ("omega", "k", "intercepts"):
-                assert parameter.default == theirs[name].default
-    assert ExpectilePairRegressor().intercepts is True
-    assert ExpectileFactorization().intercepts is theirs["intercepts"].default is False
+def test_a_failed_fit_leaves_the_model_unfitted():
+    for model in (ExpectilePairRegressor(), QuantilePairRegressor()):
+        with pytest.raises(ValueError, match=r"X must have two columns, \(row, column\), got 3"):
+            model.fit(np.ones((4, 3)), np.ones(4))
+        with pytest.raises(NotFittedError):
+            model.predict(PAIRS)
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
         (lambda: ExpectileFactorization(omega=2).fit(R), ValueError, "omega must lie strictly"),
+        (lambda: ExpectileFactorization(k=0).fit(R), ValueError, "k must be at least 1"),
         (lambda: ExpectileFactorization(k=10).fit(R), ValueError, r"k must be at most .* = 9"),
         (lambda: ExpectileFactorization().fit((R.row, R.col, R.data)), TypeError, "coo_array"),
-        (
-            lambda: ExpectileFactorization().fit(np.array([[1.0, 2], [np.inf, 1]])),
-            ValueError,
-            "got inf at row 1, column 0",
-        ),
+        (lambda: ExpectileFactorization().fit([[1, 2], [np.inf, 1]]), ValueError, "inf at row 1, "),
         (lambda: ExpectileFactorization().transform(R), NotFittedError, "not fitted"),
-        (
-            lambda: ExpectileFactorization(k=1).fit(np.ones((3, 2))).inverse_transform([[1, 2]]),
-            ValueError,
-            r"X must have shape \(1, 1\), got \(1, 2\)",
-        ),
-        (
-            lambda: ExpectileFactorization(k=1).fit(np.ones((3, 2))).transform(np.ones((1, 3))),
-            ValueError,
-            "X has 3 features, but ExpectileFactorization is expecting 2",
-        ),
-        (lambda: ExpectilePairRegressor().predict(PAIRS), NotFittedError, "not fitted"),
-        (
-            lambda: ExpectilePairRegressor().fit(np.ones((4, 3)), np.ones(4)),
-            ValueError,
-            r"X must have two columns, \(row, column\), got 3 feature",
-        ),
-        (
-            lambda: ExpectilePairRegressor().fit([[0.5, 1.0]], [1.0]),
-            ValueError,
-            "rows must hold labels, if floats then whole numbers, got 0.5 at position 0",
-        ),
-        (
-            lambda: ExpectilePairRegressor().fit(np.array([[0, 1], [1, 2.5]]), [1.0, 2.0]),
-            ValueError,
-            "cols must hold labels, .* got 2.5 at position 1",
-        ),
-        (
-            lambda: ExpectilePairRegressor().fit([["a", "b"], ["a", None]], [1.0, 2.0]),
-            ValueError,
-            "cols must have no nulls",
-        ),
-        (
-            lambda: ExpectilePairRegressor(k=1).fit(PAIRS, R.data).predict(NAMES),
-            TypeError,
-            "rows must be integers, as the labels are, got strings",
-        ),
-        (
-            lambda: ExpectilePairRegressor().fit(PAIRS, R.data, -np.ones(R.nnz)),
-            ValueError,
-            "Negative values in data passed to `sample_weight`",
-        ),
-        (
-            lambda: ExpectilePairRegressor(k=1).fit(PAIRS, R.data).score(PAIRS, R.data[1:]),
-            ValueError,
-            "must have one shape",
-        ),
+        (lambda: RARE.fit(MANY_PAIRS, MANY.data), ValueError, r"at least 20 cells .* got 0\.99"),
+        (lambda: fitted_ones().inverse_transform([[1, 2]]), ValueError, r"X must have shape \(1, "),
+        (lambda: fitted_ones().transform(np.ones((1, 3))), ValueError, "X has 3 features, but Exp"),
+        (lambda: PAIR.fit([[0.5, 1]], [1]), ValueError, "rows must hold labels, .* got 0.5 at pos"),
+        (lambda: PAIR.fit([[0, 1], [1, 2.5]], [1, 2]), ValueError, "cols must .* 2.5 at position"),
+        (lambda: PAIR.fit([["a", "b"], ["a", None]], [1, 2]), ValueError, "cols must have no null"),
+        (lambda: PAIR.fit(PAIRS, R.data).predict(NAMES), TypeError, "rows must be integers, as th"),
+        (lambda: PAIR.fit(PAIRS, R.data, -R.data), ValueError, "Negative values in data passed t"),
+        (lambda: PAIR.fit(PAIRS, R.data).score(PAIRS, [1.0]), ValueError, "must have one shape"),
     ],
-)  # fmt: skip
-def test_bad_input_is_explained(call, error, message):
+)
+def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
@@ -470,18 +376,15 @@ def test_bad_input_is_explained(call, error, message):
 def test_infinities_of_both_signs_are_refused_without_a_warning():
     model, both = ExpectilePairRegressor(**FEW), np.array([np.inf, -np.inf, 1.0, 2.0])
     pairs, y = [(0, 0), (0, 1), (1, 0), (1, 1)], np.arange(1.0, 5)
-    with pytest.raises(ValueError, match="infinity"):
-        model.fit(pairs, both)
-    with pytest.raises(ValueError, match="infinity"):
-        model.fit(pairs, y, sample_weight=both)
-    with pytest.raises(ValueError, match="infinity"):
-        model.fit(np.column_stack([both, y]), y)
+    for arguments in ((pairs, both), (pairs, y, both), (np.column_stack([both, y]), y)):
+        with pytest.raises(ValueError, match="infinity"):
+            model.fit(*arguments)
     model.set_params(reg=0.1).fit(pairs, y)
     with pytest.raises(ValueError, match="infinity"):
         model.score(pairs, both)
 
 
-def test_without_scikit_learn_the_extra_is_named(monkeypatch):
+def test_without_scikit_learn_the_error_names_the_extra(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sklearn", None)
@@ -492,16 +395,25 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch):
     assert importlib.import_module("fastemf.completion").complete is complete
 
 
-def test_a_star_import_needs_no_extra():
+def test_a_star_import_does_not_need_scikit_learn():
     names = {"ExpectileFactorization", "ExpectilePairRegressor", "QuantilePairRegressor"}
     assert not names & set(fastemf.__all__)
     assert names <= set(dir(fastemf))
 
 
-def test_whole_floats_in_a_list_are_labels_as_they_are_in_an_array():
+def test_whole_floats_are_labels_in_lists_and_arrays():
     lists = PAIRS.astype(float).tolist()
     one = ExpectilePairRegressor(**FEW).fit(lists, R.data)
     two = ExpectilePairRegressor(**FEW).fit(PAIRS.astype(float), R.data)
     np.testing.assert_array_equal(one.predict(lists), two.predict(PAIRS))
     with pytest.raises(ValueError, match=r"rows must hold labels, if floats then whole.*got 0\.5"):
         one.predict([[0.5, 1.0], [1, 1.0]])
+
+
+def test_a_solver_is_cloned_and_passed_on():
+    solver = fastemf.Solver(momentum=False)
+    model = clone(ExpectilePairRegressor(0.2, solver=solver, **FEW))
+    assert model.solver == solver
+    expected = ExpectilePairRegressor(0.2, **FEW).set_params(solver=solver).fit(PAIRS, R.data)
+    assert np.array_equal(model.fit(PAIRS, R.data).factorization_.X, expected.factorization_.X)
+    assert not any(record.extrapolation for record in model.factorization_.history)

@@ -1,10 +1,9 @@
-"""Several levels in one call: the fits of `complete`, sorted so that they never cross."""
+"""`complete_levels`: fits at each level, tuning, and predictions that never cross."""
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 
 import numpy as np
@@ -12,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from scenes import same_bits
 
-from fastemf import ConvergenceWarning, Levels, complete, complete_levels
+from fastemf import ConvergenceWarning, Levels, Solver, Validation, complete, complete_levels
 from fastemf.datasets import load_wsdream, make_skewed
 from fastemf.loss import expectile_loss
-from fastemf.observations.hold_out import hold_out
-from fastemf.observations.memory import observe
-from fastemf.solver import following, path, tuner
 from fastemf.solver.ridge import NOISE_FACTOR
-from fastemf.solver.search import Leads
+from fastemf.sources.hold_out import hold_out
+from fastemf.sources.memory import observe
+from fastemf.tuning import ridge_path as path
 
 OMEGAS = (0.1, 0.5, 0.9)
 DATA = make_skewed(24, 18, rank=2, density=0.6, random_state=0).R.tocoo()
@@ -30,13 +29,13 @@ LARGE = make_skewed(40, 30, rank=2, noise=0.1, density=0.7, random_state=0).R.to
 
 @cache
 def fitted(intercepts: bool) -> Levels:
-    return complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, reg="noise")
+    return complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, reg="noise", n_jobs=2)
 
 
 @cache
 def tuned(intercepts: bool) -> Levels:
-    """Levels of data that are large enough to set cells aside."""
-    return complete_levels(LARGE, OMEGAS, 2, intercepts=intercepts)
+    """Tuned levels: the data are large enough for validation cells."""
+    return complete_levels(LARGE, OMEGAS, 2, intercepts=intercepts, n_jobs=2)
 
 
 @pytest.fixture(params=[False, True], ids=["factors", "intercepts"])
@@ -44,46 +43,44 @@ def intercepts(request):
     return request.param
 
 
-def same(one: Levels, two: Levels) -> bool:
-    return all(
-        np.array_equal(a.X, b.X) and np.array_equal(a.Y, b.Y) and a.history[-1].objective
-        == b.history[-1].objective for a, b in zip(one.fits, two.fits, strict=True)
-    )  # fmt: skip
+def refit_from(start, omega, *changes):
+    """Refit LARGE from a fit whose axes were changed."""
+    rows, cols = (replace(axis, **change) for axis, change in zip(start.axes, changes, strict=True))
+    intercepts = start.row_intercepts is not None
+    init = replace(start, rows=rows, cols=cols)
+    return complete(LARGE, omega, 2, intercepts=intercepts, init=init)
+
+
+def same(one: Levels, two: Levels) -> None:
+    for left, right in zip(one.fits, two.fits, strict=True):
+        same_bits(left, right)
 
 
 # --- the fits ------------------------------------------------------------------------------
 
 
 @pytest.mark.compiled
-def test_every_level_is_a_minimum_of_its_own_objective(intercepts):
-    # From a level's fit, further sweeps at its ridge find nothing: the start leaves no trace.
+def test_every_level_minimizes_its_objective(intercepts):
+    # Neither further sweeps nor a separate fit with the same ridge decrease the objective.
     for fit in fitted(intercepts).fits:
+        settings = {"intercepts": intercepts, "reg": fit.reg, "max_iter": 300}
+        again = complete(DATA, fit.omega, 2, init=fit, tol=1e-9, **settings)
+        alone = complete(DATA, fit.omega, 2, **settings)
         assert fit.converged
-        again = complete(
-            DATA, fit.omega, 2, intercepts=intercepts, init=fit, reg=fit.reg, tol=1e-9,
-            max_iter=300,
-        )  # fmt: skip
         assert again.objective(DATA) >= (1 - 1e-3) * fit.objective(DATA)
-
-
-@pytest.mark.compiled
-def test_no_level_ends_higher_than_one_started_anew(intercepts):
-    for fit in fitted(intercepts).fits:
-        alone = complete(DATA, fit.omega, 2, intercepts=intercepts, reg=fit.reg, max_iter=300)
         assert fit.objective(DATA) <= (1 + 2e-3) * alone.objective(DATA)
 
 
 @pytest.mark.compiled
-def test_the_level_farthest_from_the_tail_is_the_fit_of_complete(intercepts):
+def test_the_level_farthest_from_the_tail_equals_complete(intercepts):
     settings = {"intercepts": intercepts, "reg": "noise"}
-    alone = complete(DATA, 0.1, 2, **settings)
-    np.testing.assert_array_equal(fitted(intercepts).level(0.1).X, alone.X)
     mirrored = complete_levels(-DATA, OMEGAS, 2, **settings)
-    alone = complete(-DATA, 0.9, 2, **settings)
-    np.testing.assert_array_equal(mirrored.level(0.9).X, alone.X)
+    for data, levels, omega in ((DATA, fitted(intercepts), 0.1), (-DATA, mirrored, 0.9)):
+        alone = complete(data, omega, 2, **settings)
+        np.testing.assert_array_equal(levels.level(omega).X, alone.X)
 
 
-def test_the_ridge_is_that_of_the_levels_own_residuals():
+def test_the_noise_ridge_depends_on_the_residuals_of_its_level():
     # reg="noise": λ = c RMS(r) / sqrt(1 − dof/p) 4ω(1 − ω), whatever the start's residuals were.
     m, n = DATA.shape
     dof = 2 * (m + n) - 4  # every row and column has two observations or more
@@ -95,9 +92,9 @@ def test_the_ridge_is_that_of_the_levels_own_residuals():
 
 
 @pytest.mark.compiled
-def test_intercepts_begin_as_far_from_the_levels_own_centre_as_from_the_neighbours():
-    # What lies between the centres would leave the rows' intercepts for the columns' very slowly.
-    settings = {"reg": 1.0, "intercepts": True}  # no factors are left
+def test_intercepts_start_centred_at_their_level():
+    # A difference of the centres would move from row to column intercepts very slowly.
+    settings = {"reg": 1.0, "intercepts": True}  # removes all factors
     R = make_skewed(400, 300, rank=3, density=0.2, random_state=0).R
     levels = complete_levels(R, OMEGAS, 3, **settings)
     assert all(np.abs(fit.X @ fit.Y.T).max() < 1e-3 for fit in levels.fits)
@@ -108,14 +105,13 @@ def test_intercepts_begin_as_far_from_the_levels_own_centre_as_from_the_neighbou
 
 
 @pytest.mark.compiled
-def test_levels_may_come_in_any_order_and_form():
-    shuffled = np.array([0.9, 0.1, 0.5])
-    assert same(complete_levels(DATA, shuffled, 2, reg="noise"), fitted(False))
-    assert same(complete_levels(DATA, (w for w in OMEGAS), 2, reg="noise"), fitted(False))
+def test_levels_are_accepted_in_any_order_and_form():
+    for omegas in (np.array([0.9, 0.1, 0.5]), (w for w in OMEGAS)):
+        same(complete_levels(DATA, omegas, 2, reg="noise"), fitted(False))
     assert fitted(False).omegas == OMEGAS
 
 
-def test_noiseless_data_have_one_value_at_all_levels():
+def test_noiseless_data_have_equal_predictions_at_all_levels():
     R = np.outer(np.arange(1.0, 9), np.arange(2.0, 8))
     for reg in ("auto", 0):
         levels = complete_levels(R, (0.01, 0.3, 0.9), 1, reg=reg)
@@ -124,88 +120,57 @@ def test_noiseless_data_have_one_value_at_all_levels():
 
 @pytest.mark.compiled
 def test_negated_data_mirror_the_levels():
-    # Fits one by one agree only as far as they converged: here they converge well.
-    mirrored = complete_levels(-DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
-    levels = complete_levels(DATA, (0.1, 0.5, 0.9), 2, reg=0.3, tol=1e-12, max_iter=2000)
-    np.testing.assert_allclose(
-        -mirrored.predict_block([0, 5])[..., ::-1], levels.predict_block([0, 5]), atol=1e-4
+    # The fits agree as far as they converged.
+    levels, mirrored = (
+        complete_levels(R, OMEGAS, 2, reg=0.3, tol=1e-12, max_iter=2000).predict_block([0, 5])
+        for R in (DATA, -DATA)
     )
+    np.testing.assert_allclose(-mirrored[..., ::-1], levels, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
-def test_weight_two_is_the_observation_twice(intercepts):
-    twice = np.arange(DATA.nnz) % 3 == 0
-    rows, cols, values = (
-        np.concatenate([a, a[twice]]) for a in (DATA.row, DATA.col, DATA.data)
-    )  # fmt: skip
-    repeated = complete_levels((rows, cols, values), OMEGAS, 2, intercepts=intercepts)
-    weighted = complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, weights=1.0 + twice)
-    np.testing.assert_allclose(
-        weighted.predict_block(np.arange(24)), repeated.predict_block(np.arange(24)), rtol=1e-6
-    )
-
-
-@pytest.mark.compiled
-def test_any_number_of_threads_gives_the_same_bits(intercepts):
-    one, two = (
-        complete_levels(DATA, OMEGAS, 2, intercepts=intercepts, n_jobs=n_jobs) for n_jobs in (1, 2)
-    )
-    assert same(one, two)
-    assert same(
-        complete_levels(LARGE, OMEGAS, 2, intercepts=intercepts, n_jobs=1), tuned(intercepts)
-    )
-
-
-def test_the_data_are_read_once(monkeypatch):
-    given = []
-
-    def counted(R, **more):
-        given.append(R)
-        return observe(R, **more)
-
-    monkeypatch.setattr("fastemf.solver.opening.observe", counted)
-    complete_levels(DATA, OMEGAS, 2)
-    assert [R is DATA for R in given] == [True]
+def test_fits_are_bitwise_identical_for_any_number_of_threads(intercepts):
+    for data, levels in ((DATA, fitted), (LARGE, tuned)):
+        reg = "noise" if data is DATA else "auto"
+        one = complete_levels(data, OMEGAS, 2, intercepts=intercepts, reg=reg, n_jobs=1)
+        same(one, levels(intercepts))
 
 
 # --- tuned levels --------------------------------------------------------------------------
 
 
 @pytest.mark.compiled
-def test_tuned_levels_never_cross_and_each_was_judged_by_its_own_loss(intercepts):
+def test_tuned_levels_never_cross_and_minimize_their_own_loss(intercepts):
     levels = tuned(intercepts)
     assert (np.diff(levels.predict(*np.indices(LARGE.shape)), axis=-1) >= 0).all()
-    for fit in levels.fits:
-        assert fit.tuning.best is not None
-        assert fit.converged
+    assert all(fit.converged for fit in levels.fits)
     losses = [fit.tuning.best.loss for fit in levels.fits]
-    assert losses[0] < losses[1]  # each in units of its own weights: at 0.1 most of them are 0.1
+    assert losses[0] < losses[1]  # most weights are 0.1 at the level 0.1
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 @pytest.mark.parametrize("random_state", [3, "generator"])
-def test_all_levels_set_the_same_cells_aside(monkeypatch, random_state):
-    parts = []
+def test_all_levels_have_the_same_validation_cells(monkeypatch, random_state):
+    masses = []
 
-    def recorded(engine, marks):
-        found = trials(engine, marks)
-        parts.append([trial.judge.masses for trial in found])
+    def recorded(engine, marks, make_trials=path._make_trials):
+        found = make_trials(engine, marks)
+        masses.append(np.concatenate(found[0].validation.masses))
         return found
 
-    trials = path._trials
-    monkeypatch.setattr(path, "_trials", recorded)
-    if random_state == "generator":
-        random_state = np.random.default_rng(3)
-    complete_levels(LARGE, (0.2, 0.8), 2, random_state=random_state)
-    one, two = parts
-    np.testing.assert_array_equal(np.concatenate(one[0]), np.concatenate(two[0]))
-    complete_levels(LARGE, (0.2, 0.8), 2, random_state=4)
-    assert not np.array_equal(np.concatenate(parts[2][0]), np.concatenate(one[0]))
+    monkeypatch.setattr(path, "_make_trials", recorded)
+    for seed in (np.random.default_rng(3) if random_state == "generator" else random_state, 4):
+        complete_levels(LARGE, (0.2, 0.8), 2, random_state=seed)
+    np.testing.assert_array_equal(masses[0], masses[1])
+    assert not np.array_equal(masses[2], masses[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 @pytest.mark.parametrize("tail", [1, -1])
-def test_a_tuned_level_goes_on_from_its_neighbours_trials_and_predicts_as_well(tail):
+def test_a_tuned_level_that_starts_from_its_neighbour_predicts_as_well(tail):
     whole = make_skewed(120, 100, rank=3, density=1.0, noise=0.1, random_state=1).R.toarray()
     known = np.random.default_rng(1).random(whole.shape) < 0.3
     R, cells = np.where(known, tail * whole, np.nan), np.nonzero(~known)
@@ -223,7 +188,7 @@ def test_a_tuned_level_goes_on_from_its_neighbours_trials_and_predicts_as_well(t
 
 
 @pytest.mark.compiled
-def test_a_level_that_follows_has_half_the_trials_unless_tables_need_all(intercepts):
+def test_later_levels_have_half_the_trials_without_intercepts(intercepts):
     first, *others = tuned(intercepts).fits
     assert first.tuning.best.rank > 0
     assert first.tuning.folds == 10
@@ -231,51 +196,25 @@ def test_a_level_that_follows_has_half_the_trials_unless_tables_need_all(interce
     assert all(fit.tuning.cells < first.tuning.cells for fit in others) == (not intercepts)
 
 
-@pytest.mark.parametrize(("folds", "kept"), [(1, 1), (2, 2), (3, 2), (4, 2), (5, 3), (10, 5)])
-def test_one_trial_alone_is_for_many_cells(folds, kept):
-    trials, each = list(range(folds)), tuple(range(folds))
-    found, leads = following.trials_to_follow(trials, Leads("weighted", 1.0, each), False)
-    assert (found, leads.each) == (trials[:kept], each[:kept])
-    found, leads = following.trials_to_follow(trials, Leads("weighted", 1.0, each[:kept]), True)
-    assert found == trials
-    assert (leads is None) == (kept < folds)
-
-
 @pytest.mark.compiled
-def test_a_neighbours_path_narrows_the_next():
-    low, *others = tuned(True).fits
-    assert low.tuning.noise > 0
-    around = min(low.tuning.best.reg / low.tuning.noise, tuner.FIRST)
-    middle = others[0].tuning
-    tried = [step.reg for step in middle.steps if np.isfinite(step.reg) and step.family != "noise"]
-    # The norm of the family chosen is that of the only path.
-    assert max(tried) <= 1.001 * around * tuner.RATIO**-tuner.NARROW * middle.noise
-    apart = np.log(np.array(tried[:-1]) / tried[1:]) / -np.log(tuner.RATIO)
-    np.testing.assert_allclose(apart, 1)
-
-
-@pytest.mark.compiled
-def test_what_is_tried_owes_nothing_to_the_start():
-    # The neighbour has been fitted to the cells that are set aside now.
+def test_tuning_does_not_depend_on_the_start():
+    # The neighbour was fitted to the current validation cells.
     fit = tuned(True).level(0.1)
     rng = np.random.default_rng(0)
-    rows, cols = (
-        replace(axis, factor=rng.standard_normal(axis.factor.shape), intercepts=0 * axis.intercepts)
+    changes = [
+        {"factor": rng.standard_normal(axis.factor.shape), "intercepts": 0 * axis.intercepts}
         for axis in fit.axes
-    )
-    other = replace(fit, rows=rows, cols=cols)
-    one, two = (complete(LARGE, 0.5, 2, intercepts=True, init=init) for init in (fit, other))
-    assert one.tuning == two.tuning
+    ]
+    assert refit_from(fit, 0.5, {}, {}).tuning == refit_from(fit, 0.5, *changes).tuning
 
 
 @pytest.mark.compiled
-def test_a_neighbour_without_factors_does_not_keep_them_out(intercepts):
+def test_a_start_without_factors_does_not_prevent_factors(intercepts):
     fit = tuned(intercepts).level(0.1)
     assert fit.tuning.best.rank > 0
-    rows, cols = (replace(axis, factor=0 * axis.factor) for axis in fit.axes)
-    after = complete(LARGE, 0.1, 2, intercepts=intercepts, init=replace(fit, rows=rows, cols=cols))
+    after = refit_from(fit, 0.1, {"factor": 0 * fit.X}, {"factor": 0 * fit.Y})
     assert after.tuning.best.rank > 0
-    # Their ridges are of two paths, half a step apart at most.
+    # The ridges are from two paths, at most half a step apart.
     before = fit.to_dense()
     assert np.linalg.norm(after.to_dense() - before) < 0.03 * np.linalg.norm(before)
 
@@ -286,10 +225,10 @@ def test_a_neighbour_without_factors_does_not_keep_them_out(intercepts):
 @pytest.mark.parametrize(
     "settings",
     [
-        {"reg": 0.1, "reg_scaling": "plain"},
+        {"reg": 0.1, "solver": Solver(reg_scaling="plain")},
         {"solver": "cg"},
-        {"momentum": False},
-        {"reg": 0, "orthogonalize": True, "max_iter": 300},
+        {"solver": Solver(momentum=False)},
+        {"reg": 0, "solver": Solver(orthogonalize=True), "max_iter": 300},
         {"init": "random", "random_state": 4},
     ],
     ids=repr,
@@ -298,39 +237,42 @@ def test_settings_reach_every_level(settings):
     levels = complete_levels(DATA, (0.2, 0.8), 2, **settings)
     alone = complete(DATA, 0.2, 2, **settings)
     np.testing.assert_array_equal(levels.fits[0].X, alone.X)
-    settings.pop("init", None)
-    neighbour = complete(DATA, 0.8, 2, **settings | {"init": alone, "anneal": False})
+    solver = settings.get("solver", Solver())
+    given = {"method": solver} if isinstance(solver, str) else asdict(solver)
+    later = {"init": alone, "solver": Solver(**given | {"anneal": False})}
+    neighbour = complete(DATA, 0.8, 2, **settings | later)
     np.testing.assert_array_equal(levels.fits[1].X, neighbour.X)
 
 
 def test_annealing_can_be_turned_off_at_the_first_level():
-    levels = complete_levels(DATA, (0.2, 0.8), 2, reg=0, anneal=False, max_iter=300)
+    levels = complete_levels(DATA, (0.2, 0.8), 2, reg=0, solver=Solver(anneal=False), max_iter=300)
     assert all(record.reg == 0 for fit in levels.fits for record in fit.history)
     annealed = complete_levels(DATA, (0.2, 0.8), 2, reg=0, max_iter=300)
     assert annealed.fits[0].history[0].reg > 0
     assert annealed.fits[1].history[0].reg == 0
 
 
-def test_the_same_cells_are_held_out_at_all_levels():
-    settings = {"patience": 2, "reg": "noise"}
-    levels = complete_levels(DATA, (0.2, 0.8), 2, validation=0.3, **settings)
+def test_given_validation_is_shared_by_all_levels():
+    validation = Validation(0.3, patience=2)
+    levels = complete_levels(DATA, (0.2, 0.8), 2, validation=validation, reg="noise")
     rng = np.random.default_rng(0)
     train, judge = hold_out(observe(DATA), 0.3, rng)
-    alone = complete(train, 0.2, 2, validation=judge, random_state=rng, **settings)
-    np.testing.assert_array_equal(levels.fits[0].X, alone.X)
-    after = complete(train, 0.8, 2, validation=judge, init=levels.fits[0], **settings)
-    np.testing.assert_array_equal(levels.fits[1].X, after.X)
+    settings = {"validation": Validation(judge, patience=2), "reg": "noise"}
+    alone = complete(train, 0.2, 2, random_state=rng, **settings)
+    after = complete(train, 0.8, 2, init=levels.fits[0], **settings)
+    for fit, expected in zip(levels.fits, (alone, after), strict=True):
+        np.testing.assert_array_equal(fit.X, expected.X)
     assert levels.fits[1].history[-1].validation_loss == after.history[-1].validation_loss
 
 
-def test_a_callback_sees_all_sweeps_and_may_end_a_level():
+def test_a_callback_receives_all_sweeps_and_can_end_a_level():
     seen = []
 
-    def two(record):
+    def stop_at_two(record):
         seen.append(record.sweep)
         return record.sweep == 2
 
-    levels = complete_levels(DATA, OMEGAS, 2, callback=two)  # no warning: it did as it was told
+    levels = complete_levels(DATA, OMEGAS, 2, callback=stop_at_two)  # without a warning
     assert seen == [1, 2] * 3
     assert [fit.n_iter for fit in levels.fits] == [2, 2, 2]
 
@@ -338,58 +280,51 @@ def test_a_callback_sees_all_sweeps_and_may_end_a_level():
 # --- predictions ---------------------------------------------------------------------------
 
 
-def test_the_level_is_the_last_axis(intercepts):
-    levels = fitted(intercepts)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_level_is_the_last_axis_and_the_dtype_is_that_of_the_data(dtype):
+    levels = complete_levels(DATA.astype(dtype), OMEGAS, 2, reg="noise")
+    assert levels.predict(3, 7).dtype == levels.predict_block(3).dtype == dtype
+    assert levels.spread(3, 7).dtype == dtype
     assert levels.predict(3, 7).shape == (3,)
     assert levels.predict([[3], [4]], [7, 8, 9]).shape == (2, 3, 3)
     assert levels.predict_block([3, 4]).shape == (2, 18, 3)
-    np.testing.assert_allclose(
-        levels.predict([[3], [4]], np.arange(18)), levels.predict_block([3, 4])
-    )
+    every = levels.predict([[3], [4]], np.arange(18))
+    rounding = 16 * np.finfo(dtype).eps  # BLAS may add in another order
+    np.testing.assert_allclose(every, levels.predict_block([3, 4]), rtol=rounding)
 
 
-def test_predictions_are_those_of_the_fits_sorted(intercepts):
-    levels = fitted(intercepts)
-    one_by_one = np.stack([fit.predict(*CELLS) for fit in levels.fits], axis=-1)
-    predicted = levels.predict(*CELLS)
-    assert (np.diff(predicted, axis=-1) >= 0).all()
-    np.testing.assert_array_equal(predicted, np.sort(one_by_one, axis=-1))
-    crossed = np.array(
-        [
-            any(b < a for a, b in itertools.pairwise(cell))
-            for cell in one_by_one.reshape(-1, len(OMEGAS)).tolist()
-        ]
-    )
-    np.testing.assert_array_equal(levels.crossed(*CELLS).ravel(), crossed)
-
-
-@pytest.mark.compiled
-def test_crossing_fits_are_put_in_order():
-    # Fits of pure noise with many parameters cross somewhere.
+def crossing():
+    """Fits of pure noise with many parameters, which cross somewhere."""
     noise = np.random.default_rng(0).standard_normal((12, 10))
-    levels = complete_levels(noise, (0.3, 0.4, 0.5, 0.6), 4, reg=0.01, max_iter=500)
-    cells = np.indices(noise.shape)
-    assert levels.crossed(*cells).any()
-    assert (np.diff(levels.predict(*cells), axis=-1) >= 0).all()
+    return complete_levels(noise, (0.3, 0.4, 0.5, 0.6), 4, reg=0.01, max_iter=500)
+
+
+CROSSING = pytest.param(crossing, marks=pytest.mark.compiled)
+
+
+@pytest.mark.parametrize("levels", [lambda: fitted(False), lambda: fitted(True), CROSSING])
+def test_predictions_are_the_sorted_predictions_of_the_fits(levels):
+    found = levels()
+    cells = np.indices(found.shape)
+    one_by_one = np.stack([fit.predict(*cells) for fit in found.fits], axis=-1)
+    np.testing.assert_array_equal(found.predict(*cells), np.sort(one_by_one, axis=-1))
+    crossed = (one_by_one[..., 1:] < one_by_one[..., :-1]).any(axis=-1)
+    np.testing.assert_array_equal(found.crossed(*cells), crossed)
+    assert crossed.any() or levels is not crossing
 
 
 finite = st.floats(-100, 100)
 
 
-@given(
-    arrays.arrays(float, 5, elements=finite),
-    arrays.arrays(float, 5, elements=finite),
-    finite,
-)
+@given(arrays.arrays(float, 5, elements=finite), arrays.arrays(float, 5, elements=finite), finite)
 @settings(max_examples=100)
-def test_sorting_is_never_worse(predicted, truth, observed):
-    # What Levels says of sorting: nearer to anything that rises, and no larger losses in all.
+def test_sorting_never_increases_the_loss(predicted, truth, observed):
+    # Sorted values are closer to any increasing sequence, and their total loss is not larger.
     omegas, truth = (0.1, 0.3, 0.5, 0.7, 0.95), np.sort(truth)
     in_order = np.sort(predicted)
     for p in (1, 2, 3):
-        assert (
-            np.sum(np.abs(in_order - truth) ** p) <= np.sum(np.abs(predicted - truth) ** p) + 1e-6
-        )
+        before, after = (np.sum(np.abs(values - truth) ** p) for values in (predicted, in_order))
+        assert after <= before + 1e-6
     before, after = (
         sum(expectile_loss(observed - q, w) for q, w in zip(values, omegas, strict=True))
         for values in (predicted, in_order)
@@ -397,35 +332,27 @@ def test_sorting_is_never_worse(predicted, truth, observed):
     assert after <= before * (1 + 1e-12) + 1e-9
 
 
-def test_spread_is_the_distance_of_two_levels(intercepts):
+def test_spread_is_the_difference_of_two_levels(intercepts):
     levels = fitted(intercepts)
     low, middle, high = np.moveaxis(levels.predict(*CELLS), -1, 0)
-    spread = levels.spread(*CELLS)
-    assert (spread >= 0).all()
-    assert (spread > 0).any()
-    np.testing.assert_array_equal(spread, high - low)
+    assert (high > low).any()
+    np.testing.assert_array_equal(levels.spread(*CELLS), high - low)
     np.testing.assert_array_equal(levels.spread(*CELLS, upper=0.5), middle - low)
     np.testing.assert_array_equal(levels.spread(*CELLS, lower=0.5), high - middle)
     assert np.isscalar(levels.spread(3, 7).item())
 
 
-def test_cells_never_seen():
+def test_cells_of_rows_without_observations():
     gap = DATA.toarray()
     gap[gap == 0] = np.nan
     gap[5] = np.nan
     with pytest.warns(UserWarning, match="1 rows and 0 columns have no observations") as caught:
         levels = complete_levels(gap, OMEGAS, 2)
-    assert len(caught) == 1  # not once a level
+    assert len(caught) == 1
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(levels.predict(5, 3), np.zeros(3))
     assert np.isnan(levels.predict(5, 3, unseen="nan")).all()
     assert np.isnan(levels.spread(5, 3, unseen="nan"))
-
-
-def test_float32_stays():
-    levels = complete_levels(DATA.astype(np.float32), (0.2, 0.8), 2)
-    assert levels.predict(3, 7).dtype == levels.predict_block(3).dtype == np.float32
-    assert levels.spread(3, 7).dtype == np.float32
 
 
 def test_one_level_of_several():
@@ -437,21 +364,19 @@ def test_one_level_of_several():
     )
 
 
-# --- what goes wrong -----------------------------------------------------------------------
+# --- warnings and errors -----------------------------------------------------------------------
 
 
-def test_levels_that_did_not_converge_are_named_in_one_warning():
-    with pytest.warns(ConvergenceWarning) as caught:
+def test_one_warning_lists_the_levels_that_did_not_converge():
+    message = r"3 of 3 levels did not converge within max_iter=2 sweeps \(0.1, 0.5, 0.9\)"
+    with pytest.warns(ConvergenceWarning, match=message) as caught:
         levels = complete_levels(DATA, OMEGAS, 2, max_iter=2)
     assert len(caught) == 1
     assert caught[0].filename == __file__
-    assert "3 of 3 levels did not converge within max_iter=2 sweeps (0.1, 0.5, 0.9)" in str(
-        caught[0].message
-    )
     assert not any(fit.converged for fit in levels.fits)
 
 
-def test_warnings_are_as_before_when_a_fit_fails():
+def test_warning_filters_are_restored_after_an_error():
     before = list(warnings.filters)
     with pytest.raises(ValueError, match="k must be at most"):
         complete_levels(DATA, OMEGAS, 100)
@@ -488,7 +413,7 @@ def test_bad_levels(omegas, error, message):
         (lambda levels: levels.spread(0, 0, upper=90), "upper must lie strictly between 0 and 1"),
     ],
 )
-def test_bad_questions(ask, message):
+def test_bad_arguments_of_methods(ask, message):
     with pytest.raises(ValueError, match=message):
         ask(fitted(False))
 
@@ -510,4 +435,4 @@ def test_response_times_never_cross(data_folder, intercepts):
     everywhere = levels.predict_block(np.arange(339))
     assert everywhere.shape == (339, 5825, 5)
     assert (np.diff(everywhere, axis=-1) >= 0).all()
-    assert levels.crossed(np.arange(339)[:, None], np.arange(5825)).any()  # or it proves nothing
+    assert levels.crossed(np.arange(339)[:, None], np.arange(5825)).any()

@@ -1,4 +1,4 @@
-"""Measures against values worked out by hand."""
+"""Metrics against values computed by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastemf import metrics
 from fastemf.loss import expectile
 
 
-def test_relative_errors_leave_zeros_out_and_count_them():
+def test_relative_errors_exclude_zeros():
     errors = metrics.relative_errors([[4.0, 0.0], [-2.0, 5.0]], [[3.0, 9.0], [1.0, 5.0]])
     assert errors.values.tolist() == [0.25, 1.5, 0.0]
     assert errors.defined.tolist() == [True, False, True, True]
@@ -19,47 +19,31 @@ def test_relative_errors_leave_zeros_out_and_count_them():
 
 
 def test_summary_by_hand():
-    summary = metrics.summarise([4.0, 1.0, 2.0, 3.0, 5.0])
+    summary = metrics.summarize([4.0, 1.0, 2.0, 3.0, 5.0])
     # sorted 1 … 5: quantile q lies at 1 + 4 q
     assert summary == (5, 3.0, 2.0, 4.0, pytest.approx(4.6))
     assert summary.iqr == 2.0
-
-
-def test_nothing_to_summarise():
-    summary = metrics.summarise([])
-    assert summary.cells == 0
-    assert math.isnan(summary.median)
-    assert math.isnan(summary.iqr)
+    empty = metrics.summarize([])
+    assert empty.cells == 0
+    assert np.isnan([empty.median, empty.iqr]).all()
 
 
 def test_bins_by_hand():
     truth = [0.0, 0.1, 0.2, 0.3, 3.0, 20.0, 21.0]
     predicted = [1.0, 0.2, 0.2, 0.6, 1.5, 5.0, 21.0]
-    low, middle, high = metrics.summarise_by_bin(truth, predicted, [0, 0.3, 3.1, 20])
-    assert (low.low, low.high, low.share) == (0.0, 0.3, pytest.approx(3 / 7))
+    low, middle, high = metrics.summarize_by_bin(truth, predicted, [0, 0.3, 3.1, 20])
+    assert (low.low, low.high, low.proportion) == (0.0, 0.3, pytest.approx(3 / 7))
     assert low.errors.cells == 2  # the zero has no relative error
     assert low.errors.median == pytest.approx(0.5)
     assert middle.errors.median == pytest.approx(0.75)  # of 1 and 0.5
     assert (high.errors.cells, high.errors.median) == (1, 0.75)  # 20 is in, 21 is not
 
 
-@pytest.mark.parametrize("edges", [[], [1.0], [0.0, 0.0], [1.0, 0.5], [0.0, math.nan]])
-def test_bins_that_are_none(edges):
-    with pytest.raises(ValueError, match="bins must be at least two finite, increasing edges, got"):
-        metrics.summarise_by_bin([1.0], [1.0], edges)
-
-
-def test_cdf_counts_ties_as_reached():
-    assert metrics.error_cdf([1.0, 1.0, 3.0], [0.5, 1.0, 2.9, 3.0]).tolist() == [
-        0.0, pytest.approx(2 / 3), pytest.approx(2 / 3), 1.0,
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match="errors must not be empty"):
-        metrics.error_cdf([], [1.0])
-
-
-def test_cdf_and_summary_agree():
+def test_the_cdf_counts_ties_as_reached_and_agrees_with_the_summary():
+    cdf = metrics.error_cdf([1.0, 1.0, 3.0], [0.5, 1.0, 2.9, 3.0])
+    assert cdf.tolist() == pytest.approx([0, 2 / 3, 2 / 3, 1])
     errors = np.random.default_rng(0).random(1001)
-    summary = metrics.summarise(errors)
+    summary = metrics.summarize(errors)
     at = [summary.lower, summary.median, summary.upper, summary.q90]
     np.testing.assert_allclose(metrics.error_cdf(errors, at), [0.25, 0.5, 0.75, 0.9], atol=1e-3)
 
@@ -74,7 +58,7 @@ def test_skill_by_hand():
 
 
 @pytest.mark.parametrize("omega", [0.05, 0.5, 0.8])
-def test_the_best_constant_has_no_skill_and_its_own_level(omega):
+def test_the_expectile_has_no_skill_and_its_own_level(omega):
     values = np.random.default_rng(1).gamma(1.0, size=400)
     constant = expectile(values, omega)
     fitted = np.full_like(values, constant)
@@ -82,54 +66,20 @@ def test_the_best_constant_has_no_skill_and_its_own_level(omega):
     assert metrics.effective_omega(values - fitted) == pytest.approx(omega, rel=1e-9)
 
 
-@pytest.mark.parametrize("weight", [-1.0, np.nan])
-def test_weights_must_not_be_negative(weight):
-    weights = [1.0, weight]
-    for metric in (
-        lambda: metrics.effective_omega([1.0, 2.0], weights),
-        lambda: metrics.coverage([1.0, 2.0], [1.0, 2.0], weights),
-        lambda: metrics.pinball_loss([1.0, 2.0], [1.0, 2.0], 0.5, weights),
-    ):
-        with pytest.raises(ValueError, match="weights must not be negative or NaN, got"):
-            metric()
-
-
-def test_effective_omega_by_hand():
+def test_effective_omega_and_coverage_by_hand():
     assert metrics.effective_omega([1.0, -2.0, 0.0]) == pytest.approx(2 / 3)
     assert metrics.effective_omega([1.0, -2.0], weights=[4.0, 1.0]) == pytest.approx(2 / 6)
     assert math.isnan(metrics.effective_omega([0.0]))
-
-
-def test_coverage_counts_equality():
-    assert metrics.coverage([1.0, 2.0, 3.0], [1.0, 1.0, 4.0]) == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="values must not be empty"):
-        metrics.coverage([], [])
-
-
-@pytest.mark.parametrize(
-    "measure",
-    [
-        metrics.relative_errors,
-        metrics.coverage,
-        lambda a, b: metrics.summarise_by_bin(a, b, [0, 1]),
-        lambda a, b: metrics.expectile_skill(a, b, 0.5, 0.0),
-    ],
-)
-def test_shapes_must_agree(measure):
-    with pytest.raises(ValueError, match=r"must have one shape, got \(2,\), \(3,\)"):
-        measure([1.0, 2.0], [1.0, 2.0, 3.0])
+    assert metrics.coverage([1.0, 2.0, 3.0], [1.0, 1.0, 4.0]) == pytest.approx(2 / 3)  # ties count
 
 
 def test_the_pinball_loss_is_least_at_the_quantile():
     values = np.random.default_rng(0).lognormal(size=999)
-    for share in (0.1, 0.5, 0.9):
-        at = np.quantile(values, share)
-        losses = [
-            metrics.pinball_loss(values, np.full(999, at + step), share) for step in (-0.1, 0, 0.1)
-        ]
-        assert min(losses) == losses[1]
-    middle = np.full(999, 1.0)
-    half = metrics.pinball_loss(values, middle, 0.5)
+    for tau in (0.1, 0.5, 0.9):
+        near = np.quantile(values, tau) + np.array([0, -0.1, 0.1])
+        best, *others = (metrics.pinball_loss(values, np.full(999, at), tau) for at in near)
+        assert best < min(others)
+    half = metrics.pinball_loss(values, np.ones(999), 0.5)
     assert half == pytest.approx(np.mean(np.abs(values - 1)) / 2)
 
 
@@ -140,8 +90,30 @@ def test_weights_of_pinball_and_coverage_repeat_values():
         assert weighted == pytest.approx(measure(np.repeat(values, v), np.repeat(predicted, v)))
 
 
-def test_bad_pinball_losses():
-    with pytest.raises(ValueError, match="share must be a share strictly between 0 and 1"):
-        metrics.pinball_loss([1.0], [1.0], 90)
-    with pytest.raises(ValueError, match="values must not be empty"):
-        metrics.pinball_loss([], [], 0.5)
+ONE, TWO, THREE = [1.0], [1.0, 2.0], [1.0, 2.0, 3.0]
+SHAPES = r"must have one shape, got \(2,\), \(3,\)"
+INVALID = [
+    *((lambda e=e: metrics.summarize_by_bin(ONE, ONE, e), "bins must be at least two finite, incr")
+      for e in ([], [1.0], [0.0, 0.0], [1.0, 0.5], [0.0, math.nan])),
+    *((lambda f=f, w=w: f([1.0, w]), "weights must not be negative or NaN, got")
+      for w in (-1.0, math.nan)
+      for f in (
+          lambda v: metrics.effective_omega(TWO, v),
+          lambda v: metrics.coverage(TWO, TWO, v),
+          lambda v: metrics.pinball_loss(TWO, TWO, 0.5, v),
+      )),
+    (lambda: metrics.relative_errors(TWO, THREE), SHAPES),
+    (lambda: metrics.coverage(TWO, THREE), SHAPES),
+    (lambda: metrics.summarize_by_bin(TWO, THREE, [0, 1]), SHAPES),
+    (lambda: metrics.expectile_skill(TWO, THREE, 0.5, 0.0), SHAPES),
+    (lambda: metrics.error_cdf([], ONE), "errors must not be empty"),
+    (lambda: metrics.coverage([], []), "values must not be empty"),
+    (lambda: metrics.pinball_loss([], [], 0.5), "values must not be empty"),
+    (lambda: metrics.pinball_loss(ONE, ONE, 90), "tau must be a proportion strictly between 0 an"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "words"), INVALID)
+def test_errors_name_the_parameter_and_the_rule(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf import Baseline, Tuning, TuningStep, complete, complete_levels, plot, select
+from fastemf import complete, complete_levels, plot, select
+from fastemf.tuning.record import Baseline, Tuning, TuningStep
 
 pytest.importorskip("matplotlib")
 
@@ -38,11 +39,11 @@ def three_levels():
 
 
 def tuned():
-    """Two families whose path began without factors; the second step of the first is the best."""
+    """Two families of candidates that start without factors."""
     steps = [
         TuningStep(family, reg, rank, loss, 0.1, 0.5)
         for family, reg, rank, loss in [
-            ("constant", np.inf, 0, 2.0), ("even", np.inf, 0, 1.5), ("weighted", np.inf, 0, 1.4),
+            ("constant", np.inf, 0, 2.0), ("equal", np.inf, 0, 1.5), ("weighted", np.inf, 0, 1.4),
             ("weighted", 10.0, 1, 1.2), ("weighted", 7.0, 2, 1.1), ("weighted", 4.9, 2, 1.3),
             ("ridged", 20.0, 1, 1.4), ("ridged", 14.0, 2, 1.2),
         ]
@@ -51,36 +52,33 @@ def tuned():
     return Tuning(tuple(steps), 4, tuple(Baseline(*pair) for pair in losses.items()), 500, 10)
 
 
-PICTURES = {
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+PLOTS = {
     "loss": (lambda ax: plot.asymmetric_loss(LEVELS, ax=ax), "unit"),
     "convergence": (lambda ax: plot.convergence(one_level(), unit="ms", ax=ax), "ms squared"),
-    "several": (
-        lambda ax: plot.convergence(dict.fromkeys("ab", one_level()), unit="s", ax=ax),
-        "s squared",
-    ),
+    "several": (lambda ax: plot.convergence(dict.fromkeys("ab", one_level()), unit="s", ax=ax),
+                "s squared"),
     "histogram": (lambda ax: plot.histogram(SAMPLE, label="time", unit="s", ax=ax), "time (s)"),
-    "distribution": (
-        lambda ax: plot.error_distribution(dict.fromkeys(LEVELS, SAMPLE), ax=ax), "no unit",
-    ),
-    "boxes": (
-        lambda ax: plot.error_boxes({"a": {0.1: SAMPLE}, "b": {0.1: SAMPLE}}, ax=ax), "no unit",
-    ),
-    "level": (
-        lambda ax: plot.against_level({"a": LEVELS, "b": SAMPLE[:5]}, LEVELS, label="x (s)", ax=ax),
-        "x (s)",
-    ),
-    "extreme levels": (
-        lambda ax: plot.against_level({"a": [1, 2]}, [0.01, 0.99], label="x (s)", ax=ax), "x (s)",
-    ),
-    "levels": (lambda ax: plot.levels(three_levels(), 1, unit="ms", ax=ax), "fitted value (ms)"),
+    "distribution": (lambda ax: plot.error_distribution(dict.fromkeys(LEVELS, SAMPLE), ax=ax),
+                     "relative error"),
+    "boxes": (lambda ax: plot.error_boxes({"a": {0.1: SAMPLE}, "b": {0.1: SAMPLE}}, ax=ax),
+              "relative error"),
+    "level": (lambda ax: plot.against_level({"a": LEVELS, "b": SAMPLE[:5]}, LEVELS, label="x (s)",
+                                            ax=ax), "x (s)"),
+    "extreme levels": (lambda ax: plot.against_level({"a": [1, 2]}, [0.01, 0.99], label="x (s)",
+                                                     ax=ax), "x (s)"),
+    "levels": (lambda ax: plot.levels(three_levels(), 1, unit="ms", ax=ax), "predicted value (ms)"),
     "tuning": (lambda ax: plot.tuning(tuned(), unit="ms", ax=ax), "ridge λ (ms)"),
     "phase": (lambda ax: plot.phase_diagram(np.eye(2), [1, 2], [0.1, 0.5], ax=ax), "level ω"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures_are_not_blank_and_are_labelled(name):
-    draw, words = PICTURES[name]
+@pytest.mark.parametrize("name", PLOTS)
+def test_plots_are_not_blank_and_are_labelled(name):
+    draw, words = PLOTS[name]
     ax = Figure(layout="constrained").subplots()
     canvas = FigureCanvasAgg(ax.figure)
     canvas.draw()
@@ -88,8 +86,7 @@ def test_pictures_are_not_blank_and_are_labelled(name):
     assert draw(ax) is ax
     canvas.draw()
     assert (np.asarray(canvas.buffer_rgba()) != empty).any(axis=2).mean() > 0.01
-    assert ax.get_xlabel()
-    assert ax.get_ylabel()
+    assert all((ax.get_xlabel(), ax.get_ylabel()))
     assert words in ax.get_xlabel() + ax.get_ylabel()
 
 
@@ -99,7 +96,7 @@ def test_levels_differ_in_colour_and_in_dashes():
     assert len({line.get_linestyle() for line in ax.lines}) >= 4
 
 
-def test_the_curves_are_the_data():
+def test_curves_show_the_data():
     ax = plot.error_distribution({0.5: [0.5, 1.0, 1.0, 9.0]}, limit=1.0, ax=Figure().subplots())
     x, y = ax.lines[0].get_data()
     assert y[x < 0.5].max() == 0
@@ -126,32 +123,29 @@ def test_quantiles_are_bands_from_the_median():
     R = fastemf.datasets.make_skewed(30, 20, rank=1, noise=0.3, density=0.9, random_state=0).R
     quantiles = fastemf.complete_quantiles(R, (0.1, 0.5, 0.8, 0.9), 1)
     ax = plot.levels(quantiles, 1, ax=Figure().subplots())
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert texts == ["p10 to p90", "p10 to p80", "p50"]
+    assert texts(ax.get_legend().get_texts()) == ["p10 to p90", "p10 to p80", "p50"]
     middle = np.sort(quantiles.predict_block([1])[0][:, 1])
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), middle)
-    assert ax.get_xlabel() == "columns of row 1, by the median"
+    assert ax.get_xlabel() == "columns of row 1, sorted by median"
 
 
 def test_the_path_of_a_tuning():
     ax = plot.tuning(tuned(), ax=Figure().subplots())
-    constant, even, weighted, ridged = (bars.lines[0].get_xydata() for bars in ax.containers)
+    constant, equal, weighted, ridged = (bars.lines[0].get_xydata() for bars in ax.containers)
     assert weighted[1:].tolist() == [[10.0, 0.6], [7.0, 0.55], [4.9, 0.65]]
     assert ridged.tolist() == [[20.0, 0.7], [14.0, 0.6]]
     # Models without factors share a place beyond the strongest ridge.
-    assert constant[0, 0] == even[0, 0] == weighted[0, 0] > 20
-    ticks = dict(
-        zip(ax.get_xticks(), (text.get_text() for text in ax.get_xticklabels()), strict=True)
-    )
+    assert constant[0, 0] == equal[0, 0] == weighted[0, 0] > 20
+    ticks = dict(zip(ax.get_xticks(), texts(ax.get_xticklabels()), strict=True))
     assert ticks == {5.0: "5", 10.0: "10", 20.0: "20", constant[0, 0]: "∞"}
-    assert [constant[0, 1], even[0, 1], weighted[0, 1]] == [1.0, 0.75, 0.7]
+    assert [constant[0, 1], equal[0, 1], weighted[0, 1]] == [1.0, 0.75, 0.7]
     lines = {line.get_label(): line.get_xydata() for line in ax.lines}
     assert lines["chosen"].tolist() == [[7.0, 0.55]]
     for name, height in (("constant", 1.0), ("column", 0.8), ("row + column", 0.75)):
         assert lines[f"baseline: {name}"][:, 1].tolist() == [height, height]
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names[:5] == ["constant", "even", "weighted", "ridged", "baseline: constant"]
-    assert ax.get_ylabel() == "loss on cells set aside / a constant's (no unit)"
+    names = texts(ax.get_legend().get_texts())
+    assert names[:5] == ["constant", "equal", "weighted", "ridged", "baseline: constant"]
+    assert ax.get_ylabel() == "validation loss / loss of a constant"
 
 
 def test_a_ridge_of_zero_has_a_place():
@@ -161,9 +155,9 @@ def test_a_ridge_of_zero_has_a_place():
     ax = plot.tuning(found, ax=Figure().subplots())
     (chosen,) = (line.get_xdata()[0] for line in ax.lines if line.get_label() == "chosen")
     assert 0 < chosen < 1e-12
-    texts = [text.get_text() for text in ax.get_xticklabels()]
-    assert texts[-2:] == ["0", "∞"]
-    assert len(texts) < 12
+    shown = texts(ax.get_xticklabels())
+    assert shown[-2:] == ["0", "∞"]
+    assert len(shown) < 12
 
 
 def test_the_path_of_a_fit_is_that_of_its_tuning():
@@ -208,7 +202,7 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     ],
     ids=["convergence", "boxes", "selection"],
 )
-def test_what_is_zero_everywhere_is_drawn_on_a_plain_axis(draw):
+def test_zeros_are_drawn_on_a_linear_axis(draw):
     # A logarithmic one would have nothing to show, which matplotlib warns of.
     figure = Figure()
     FigureCanvasAgg(figure)
@@ -225,7 +219,7 @@ def test_bad_input():
     ax = Figure().subplots()
     with pytest.raises(ValueError, match="values must not be empty"):
         plot.histogram([], label="time", unit="s", ax=ax)
-    with pytest.raises(ValueError, match=r"shares must have .* \(1, 2\), got \(2, 2\)"):
+    with pytest.raises(ValueError, match=r"recovered must have .* \(1, 2\), got \(2, 2\)"):
         plot.phase_diagram(np.eye(2), [1.0], [0.1, 0.5], ax=ax)
     with pytest.raises(ValueError, match="omega must lie strictly between 0 and 1"):
         plot.asymmetric_loss([1.5], ax=ax)
@@ -233,17 +227,15 @@ def test_bad_input():
         plot.tuning(one_level(), ax=ax)
     with pytest.raises(ValueError, match=r"tuned must have candidates .* too few observations"):
         plot.tuning(perfect(), ax=ax)
-    with pytest.raises(ValueError, match=r"errors must hold at least one level's, got \{\}"):
+    with pytest.raises(ValueError, match=r"errors must contain at least one level, got \{\}"):
         plot.error_boxes({}, ax=ax)
 
 
 def test_levels_go_by_the_labels_of_columns_where_these_fit():
     pd = pytest.importorskip("pandas")
-    table = pd.DataFrame(
-        np.random.default_rng(0).gamma(2, 3, (5, 4)), index=list("abcde"), columns=list("wxyz")
-    )
+    values = np.random.default_rng(0).gamma(2, 3, (5, 4))
+    table = pd.DataFrame(values, index=list("abcde"), columns=list("wxyz"))
     fitted = complete_levels(table, (0.2, 0.5, 0.8), 1, reg=0.1)
     ax = plot.levels(fitted, "b", ax=Figure().subplots())
     by_middle = np.argsort(fitted.predict_block("b")[0, :, 1])
-    shown = [text.get_text() for text in ax.get_xticklabels()]
-    assert shown == [list("wxyz")[at] for at in by_middle]
+    assert texts(ax.get_xticklabels()) == ["wxyz"[at] for at in by_middle]

@@ -1,4 +1,4 @@
-"""The suite itself: collecting it is cheap."""
+"""Collecting the test suite compiles nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 @pytest.mark.compiled
 def test_collecting_compiles_nothing(tmp_path):

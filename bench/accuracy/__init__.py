@@ -1,11 +1,11 @@
-"""How well fits predict cells that were not fitted: ``python -m bench.accuracy``.
+"""Accuracy of predictions on held-out cells: ``python -m bench.accuracy``.
 
-A prototype is judged like this::
+To evaluate a prototype::
 
     from bench.accuracy import SETS, score
     from fastemf.loss import expectile
 
-    train, test = SETS["additive"](0)  # the seed
+    train, test = SETS["additive"](0)  # seed 0
     rows, cols, values = train.cells  # of a matrix of train.shape
     predicted = ...  # for the cells test.rows, test.cols
     score(predicted, test.values, expectile(values, omega), omega)

@@ -1,7 +1,7 @@
-"""``python -m bench.accuracy``: how well do fits predict cells that were not fitted?
+"""``python -m bench.accuracy``: how well do fits predict held-out cells?
 
-Loss on held-out cells over that of the best constant, and the level at which predictions really
-lie, of the default against simpler and other methods, on real and generated data.
+Prints the loss relative to the best constant, and the effective level of the predictions, for the
+default, for baselines and for other libraries, on real and generated data.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, censoring, quantiles, score
-from bench.accuracy.report import Run, bars, draw, markdown, promises
-from bench.runner import describe, machine
+from bench.accuracy.report import Run, draw, failures, markdown, target_lines
+from bench.accuracy.splits import open_splits
+from bench.runner import describe, print_machine
 from fastemf.loss import expectile
 
 SMOKE_SHAPE = (60, 50)
-QUANTILE_SHAPE = (240, 180)  # of which p99 has some cells beyond it
+QUANTILE_SHAPE = (240, 180)  # large enough for p99
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,19 +37,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=_numbers(int), default=[0, 1, 2])
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--quantiles", action="store_true",
-                        help="judge p50, p95 and p99 of complete_quantiles instead")  # fmt: skip
+                        help="evaluate p50, p95 and p99 of complete_quantiles instead")  # fmt: skip
     parser.add_argument("--censored", action="store_true",
-                        help="judge fits of values that are cut at a limit instead")  # fmt: skip
-    parser.add_argument("--smoke", action="store_true", help="tiny sizes: only that it runs")
+                        help="evaluate fits of censored values instead")  # fmt: skip
+    parser.add_argument("--smoke", action="store_true", help="tiny matrices, to test that it runs")
     parser.add_argument("--out", type=Path, metavar="FILE",
-                        help="JSON to add the runs to; those made again are replaced")  # fmt: skip
+                        help="JSON file to add the runs to; it replaces repeated runs")  # fmt: skip
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the losses")
-    parser.add_argument("--markdown", action="store_true", help="print tables for a page")
+    parser.add_argument("--markdown", action="store_true", help="print tables in Markdown")
     args = parser.parse_args(argv)
-    # What would lose the results of a long run is found before it.
+    # Fail before a long run rather than after it.
     for option, path in (("--out", args.out), ("--plot", args.plot)):
         if path is not None and not path.absolute().parent.is_dir():
-            parser.error(f"{option} must lie in a folder that exists, got {path}")
+            parser.error(f"{option} must be in a folder that exists, got {path}")
     if args.plot is not None and find_spec("matplotlib") is None:
         parser.error("plots need matplotlib: pip install '.[bench]'")
     sets: dict[str, Callable[[int], Split]] = {name: SETS[name] for name in args.sets}
@@ -55,21 +57,20 @@ def main(argv: list[str] | None = None) -> int:
         shape = QUANTILE_SHAPE if args.quantiles else SMOKE_SHAPE
         sets = {name: _tiny(name, shape) for name in args.sets if name in FAMILIES}
 
-    about = machine()
-    print(f"{about['cpu']}, {about['cores']} cores, Python {about['python']}")
+    about = print_machine()
     METHODS["auto"](_tiny("additive")(0).train, 0.5, 0, 2)  # compiled, or loaded from the cache
     if args.censored:
-        return _judge_censored(args)
+        return _evaluate_censored(args)
     runs = _read(args.out)
     if args.quantiles:
-        return _judge_quantiles(sets, args, about, runs)
+        return _evaluate_quantiles(sets, args, about, runs)
     for run in measure(sets, args.methods, args.omegas, args.seeds, args.k):
         print(_line(run), flush=True)
         runs = [other for other in runs if _key(other) != _key(run)] + [run]
         if args.out:
             _write(args.out, {"machine": about, "results": runs})
     runs = sorted((run for run in runs if run["k"] == args.k), key=_order)
-    for title, lines in (("Bars", bars(runs)), ("Promises", promises(runs))):
+    for title, lines in (("Targets", target_lines(runs)), ("Failures", failures(runs))):
         if lines:
             print(f"\n{title}", *lines, sep="\n")
     if args.markdown:
@@ -79,72 +80,59 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _judge_censored(args: argparse.Namespace) -> int:
+def _evaluate_censored(args: argparse.Namespace) -> int:
     runs = []
     shape = SMOKE_SHAPE if args.smoke else censoring.SHAPE
     for run in censoring.measure(args.omegas, args.seeds, shape):
         print(censoring.line(run), flush=True)
         runs.append(run)
-    print("\nBars", *censoring.bars(runs), sep="\n")
+    print("\nTargets", *censoring.target_lines(runs), sep="\n")
     return 0
 
 
-def _judge_quantiles(
+def _evaluate_quantiles(
     sets: dict[str, Callable[[int], Split]],
     args: argparse.Namespace,
     about: dict[str, Any],
     runs: list[Run],
 ) -> int:
-    _tiny_quantiles()
+    next(quantiles.measure({"additive": _tiny("additive", QUANTILE_SHAPE)}, [0], 2))  # compiles
     for run in quantiles.measure(sets, args.seeds, args.k):
         print(quantiles.line(run), flush=True)
         same = ("set", "method", "tau", "seed", "k")
         runs = [one for one in runs if any(one.get(key) != run[key] for key in same)] + [run]
         if args.out:
             _write(args.out, {"machine": about, "results": runs})
-    print("\nBars", *quantiles.bars(runs), sep="\n")
+    print("\nTargets", *quantiles.target_lines(runs), sep="\n")
     if args.markdown:
         print("", *quantiles.markdown(runs), sep="\n")
     return 0
-
-
-def _tiny_quantiles() -> None:
-    """Compile what is not yet compiled."""
-    for _ in quantiles.measure({"additive": _tiny("additive", QUANTILE_SHAPE)}, [0], 2):
-        return
 
 
 def measure(
     sets: dict[str, Callable[[int], Split]], methods: list[str], omegas: list[float],
     seeds: list[int], k: int,
 ) -> Iterator[Run]:  # fmt: skip
-    """Yield the runs one by one; what is not there is said and left out."""
-    absent: dict[str, str] = {}
-    for name, make in sets.items():
-        for seed in seeds:
+    """Yield the runs one by one; report and skip methods that are not installed."""
+    absent: set[str] = set()
+    for name, seed, (train, test) in open_splits(sets, seeds):
+        for omega, method in product(omegas, methods):
+            if method in absent:
+                continue
+            run: Run = {"set": name, "method": method, "omega": omega, "seed": seed, "k": k}
+            began = time.perf_counter()
             try:
-                train, test = make(seed)
-            except FileNotFoundError as error:
-                print(f"{name}: skipped, {error}")
-                break
-            for omega in omegas:
+                predicted = METHODS[method](train, omega, seed, k)(test.rows, test.cols)
+                seconds = time.perf_counter() - began
+            except AbsentError as error:
+                absent.add(method)
+                print(f"{method}: skipped, {error}")
+            except Exception as error:  # the next runs may still succeed
+                yield {**run, "error": describe(error)}
+            else:
                 constant = expectile(train.cells.values, omega)
-                for method in methods:
-                    if method in absent:
-                        continue
-                    run: Run = {"set": name, "method": method, "omega": omega, "seed": seed, "k": k}
-                    began = time.perf_counter()
-                    try:
-                        predicted = METHODS[method](train, omega, seed, k)(test.rows, test.cols)
-                        found = score(predicted, test.values, constant, omega)._asdict()
-                    except AbsentError as error:
-                        absent[method] = str(error)
-                        print(f"{method}: skipped, {error}")
-                        continue
-                    except Exception as error:  # the runs after it may still succeed
-                        yield {**run, "error": describe(error)}
-                        continue
-                    yield {**run, **found, "seconds": time.perf_counter() - began, "error": None}
+                found = score(predicted, test.values, constant, omega)
+                yield {**run, **found._asdict(), "seconds": seconds, "error": None}
 
 
 def _line(run: Run) -> str:
@@ -171,10 +159,10 @@ def _read(path: Path | None) -> list[Run]:
     return runs
 
 
-def _write(path: Path, found: dict[str, Any]) -> None:
-    """Replace the file at once, so that a run that is killed leaves the one before."""
+def _write(path: Path, results: dict[str, Any]) -> None:
+    """Replace the file atomically."""
     fresh = path.with_name(path.name + ".part")
-    fresh.write_text(json.dumps(found, indent=1))
+    fresh.write_text(json.dumps(results, indent=1))
     fresh.replace(path)
 
 

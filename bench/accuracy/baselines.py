@@ -1,4 +1,4 @@
-"""Fits of fastemf, and the simplest predictions there are: a constant and levels."""
+"""Fits of fastemf, and simple baselines: a constant, and expectiles of columns."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 from bench.accuracy.splits import Training
 from fastemf import complete
 from fastemf.loss import expectile, sign_weights
-from fastemf.support.validation import check_reg
 
 Predictor = Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]]
 
-NO_FACTORS = 1e12  # a ridge that leaves nothing of the factors, in any unit that data come in
-COLUMN_RIDGE = 3.0  # of a column's level, in ridges of an intercept
+NO_FACTORS = 1e12  # a ridge that removes all factors, whatever the unit of the data
+COLUMN_RIDGE = 3.0  # ridge of a column's expectile, in units of the intercept ridge
 
 
 class AbsentError(Exception):
-    """A method that this installation does not have."""
+    """A method whose package is not installed."""
 
 
 def constant(train: Training, omega: float, seed: int, k: int) -> Predictor:
@@ -30,13 +29,15 @@ def constant(train: Training, omega: float, seed: int, k: int) -> Predictor:
     return lambda rows, cols: np.full(rows.size, level)
 
 
-def column_level(train: Training, omega: float, seed: int, k: int) -> Predictor:
-    """Predict the column's ω-expectile, shrunk towards the constant where it has few values."""
+def column_expectiles(
+    train: Training, omega: float, seed: int, k: int, ridge: float = COLUMN_RIDGE
+) -> Predictor:
+    """Predict the ω-expectile of the column, shrunk towards that of all values."""
     _, cols, values = train.cells
     centre = expectile(values, omega)
-    ridge, size = COLUMN_RIDGE * 4 * omega * (1 - omega), train.shape[1]
+    ridge, size = ridge * 4 * omega * (1 - omega), train.shape[1]
     level = np.full(size, centre)
-    for _ in range(50):  # reweighting in one unknown cannot cycle
+    for _ in range(50):  # reweighting converges for a single unknown
         w = sign_weights(values - level[cols], omega)
         step = np.bincount(cols, w * (values - centre), size)
         found = centre + step / (np.bincount(cols, w, size) + ridge)
@@ -46,36 +47,37 @@ def column_level(train: Training, omega: float, seed: int, k: int) -> Predictor:
     return lambda rows, cols: level[cols]
 
 
-def row_and_column_levels(train: Training, omega: float, seed: int, k: int) -> Predictor:
-    """Fit the intercepts of fastemf alone."""
+def intercepts(train: Training, omega: float, seed: int, k: int) -> Predictor:
+    """Fit row and column intercepts only."""
     return _fastemf(train, omega, seed, 1, NO_FACTORS)
 
 
 def default(train: Training, omega: float, seed: int, k: int) -> Predictor:
-    """Fit as a user does who sets nothing: this is what is judged."""
+    """Fit with the default settings and intercepts."""
     return _fastemf(train, omega, seed, k, "auto")
 
 
-def noise_following(train: Training, omega: float, seed: int, k: int) -> Predictor:
-    """Fit with the ridge that follows the size of the training residuals."""
-    try:
-        check_reg("noise")
-    except ValueError:
-        raise AbsentError('this version has no reg="noise"') from None
+def noise_adaptive(train: Training, omega: float, seed: int, k: int) -> Predictor:
+    """Fit with the noise-adaptive ridge."""
     return _fastemf(train, omega, seed, k, "noise")
 
 
-def _fastemf(train: Training, omega: float, seed: int, k: int, reg: Any) -> Predictor:
-    """Fit triplets, or a table with labels where both sides have the same ones."""
-    options = {"reg": reg, "intercepts": True, "random_state": seed}
+def fit_cells(task: Any, train: Training, *args: Any, **options: Any) -> Any:
+    """Fit triplets with intercepts, or a labelled table if rows and columns are the same things."""
     with warnings.catch_warnings(action="ignore"):  # columns without entries; max_iter
         if not train.mirrored:
-            fit = complete(tuple(train.cells), omega, k, shape=train.shape, **options)
-            return lambda rows, cols: np.asarray(fit.predict(rows, cols))
+            return task(tuple(train.cells), *args, shape=train.shape, intercepts=True, **options)
         import pyarrow as pa
 
+        names = {"rows": "rows", "cols": "cols", "values": "values"}
         table = pa.table(train.cells._asdict())
-        fit = complete(table, omega, k, rows="rows", cols="cols", values="values", **options)
+        return task(table, *args, **names, intercepts=True, **options)
+
+
+def _fastemf(train: Training, omega: float, seed: int, k: int, reg: Any) -> Predictor:
+    fit = fit_cells(complete, train, omega, k, reg=reg, random_state=seed)
+    if not train.mirrored:
+        return lambda rows, cols: np.asarray(fit.predict(rows, cols))
 
     def predict(rows: NDArray[np.int64], cols: NDArray[np.int64]) -> NDArray[np.float64]:
         found = np.asarray(fit.predict(rows, cols, unknown="nan"))

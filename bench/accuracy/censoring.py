@@ -1,4 +1,4 @@
-"""Values cut at a limit: how near is a fit that is told of it to that of the values themselves?"""
+"""Censored values: the distance of a fit from the fit of the uncensored values."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 
 import fastemf
 
-CUTS = (0.9, 0.5)  # quantiles of the values, above which they are cut
-NOISES = (0.1, 0.5, 1.0)  # of their logarithms
+CUTS = (0.9, 0.5)  # quantiles of the values, above which they are censored
+NOISES = (0.1, 0.5, 1.0)  # standard deviations of the logarithms
 SHAPE, RANK, DENSITY = (200, 150), 3, 0.3
-BAR = {0.1: 0.9, 0.5: 0.9, 1.0: 0.97}  # at the first cut
-HARM = 1.02  # anywhere
+TARGET = {0.1: 0.9, 0.5: 0.9, 1.0: 0.97}  # of the mean error at the first cut
+HARM = 1.02  # of the error of any run
 
 Run = dict[str, Any]
 
 
 def measure(omegas: list[float], seeds: list[int], shape: tuple[int, int] = SHAPE) -> Iterator[Run]:
-    """Yield the runs one by one: errors over that of the fit that takes limits for values."""
+    """Yield the runs; errors are relative to a fit that treats the limits as measurements."""
     for cut, noise, omega, intercepts, seed in product(CUTS, NOISES, omegas, (False, True), seeds):
         rng = np.random.default_rng(seed)
         m, n = shape
@@ -34,7 +34,7 @@ def measure(omegas: list[float], seeds: list[int], shape: tuple[int, int] = SHAP
         options = {"shape": shape, "intercepts": intercepts}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            truth, ignored, told, dropped = (
+            truth, ignored, declared, dropped = (
                 fastemf.complete(R, omega, RANK, **options, **more).to_dense()
                 for R, more in (
                     ((i, j, values), {}),
@@ -46,38 +46,38 @@ def measure(omegas: list[float], seeds: list[int], shape: tuple[int, int] = SHAP
         error = np.linalg.norm(ignored - truth)
         yield {
             "cut": cut, "noise": noise, "omega": omega, "intercepts": intercepts, "seed": seed,
-            "told": float(np.linalg.norm(told - truth) / error),
+            "declared": float(np.linalg.norm(declared - truth) / error),
             "dropped": float(np.linalg.norm(dropped - truth) / error),
         }  # fmt: skip
 
 
 def line(run: Run) -> str:
-    """Write a run in one line."""
+    """Format a run as one line."""
     return (
         f"cut {run['cut']:g}  noise {run['noise']:g}  omega {run['omega']:g}  "
         f"{'intercepts' if run['intercepts'] else 'factors   '}  seed {run['seed']}  "
-        f"told {run['told']:.3f}  dropped {run['dropped']:.3f}"
+        f"declared {run['declared']:.3f}  dropped {run['dropped']:.3f}"
     )
 
 
-def bars(runs: list[Run]) -> list[str]:
-    """Compare with the bars: means over seeds, and the worst run."""
+def target_lines(runs: list[Run]) -> list[str]:
+    """Compare means over seeds, and the worst run, with the targets."""
     lines = []
     cases = sorted({(r["noise"], r["omega"], r["intercepts"]) for r in runs if r["cut"] == CUTS[0]})
     for noise, omega, intercepts in cases:
         of_case = [
-            run["told"] for run in runs
+            run["declared"] for run in runs
             if (run["cut"], run["noise"], run["omega"], run["intercepts"])
             == (CUTS[0], noise, omega, intercepts)
         ]  # fmt: skip
         mean = float(np.mean(of_case))
-        verdict = "met" if mean <= BAR[noise] else "MISSED"
+        verdict = "met" if mean <= TARGET[noise] else "MISSED"
         lines.append(
             f"noise {noise:g}, omega {omega:g}, {'intercepts' if intercepts else 'factors'}: "
-            f"{mean:.3f} (bar {BAR[noise]:g}) {verdict}"
+            f"{mean:.3f} (target {TARGET[noise]:g}) {verdict}"
         )
-    worst = max(runs, key=lambda run: run["told"])
-    lines.append(f"worst: {worst['told']:.3f} (bar {HARM}) at {line(worst)}")
-    behind = [run for run in runs if run["told"] >= run["dropped"]]
-    lines.append(f"not better than dropping: {len(behind)} of {len(runs)}")
-    return lines + [f"  {line(run)}" for run in behind]
+    worst = max(runs, key=lambda run: run["declared"])
+    lines.append(f"worst: {worst['declared']:.3f} (target {HARM}) at {line(worst)}")
+    worse = [run for run in runs if run["declared"] >= run["dropped"]]
+    lines.append(f"not better than dropping: {len(worse)} of {len(runs)}")
+    return lines + [f"  {line(run)}" for run in worse]

@@ -1,4 +1,4 @@
-"""Generated data of one trait each, written down before any method was judged by them."""
+"""Generated data with one peculiarity each, defined before any result was computed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ SHAPE = (400, 600)
 
 
 def multiplicative(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate gamma factors with log-normal noise that multiplies."""
+    """Generate gamma factors with multiplicative log-normal noise."""
     rng = np.random.default_rng(seed)
     signal = _gamma_factors(rng, shape, 4)
     return _observed(rng, signal * np.exp(0.5 * rng.standard_normal(shape)), 0.1)
 
 
 def pareto(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate rows plus columns with a right tail of index 2.5."""
+    """Generate row plus column effects with a right tail of index 2.5."""
     rng = np.random.default_rng(seed)
     return _observed(rng, _rows_plus_columns(rng, shape) + rng.pareto(2.5, shape), 0.1)
 
 
 def student(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate rows plus columns with both tails of index 2.5."""
+    """Generate row plus column effects with both tails of index 2.5."""
     rng = np.random.default_rng(seed)
     return _observed(rng, _rows_plus_columns(rng, shape) + rng.standard_t(2.5, shape), 0.1)
 
 
 def few(seed: int, shape: Shape = (500, 6000)) -> Split:
-    """Generate a log in which most columns have fewer than five lines, by a power law."""
+    """Generate a log in which most columns have fewer than five entries, by a power law."""
     rng = np.random.default_rng(seed)
     m, n = shape
     popularity = np.arange(1.0, n + 1) ** -1.1
@@ -51,14 +51,14 @@ def few(seed: int, shape: Shape = (500, 6000)) -> Split:
 
 
 def strong(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate five strong factors with 3 % of noise."""
+    """Generate five strong factors with 3 % noise."""
     rng = np.random.default_rng(seed)
     signal = rng.standard_normal((shape[0], 5)) @ rng.standard_normal((shape[1], 5)).T
     return _observed(rng, signal + 0.03 * signal.std() * rng.standard_normal(shape), 0.15)
 
 
 def structureless(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate log-normal values that know neither row nor column."""
+    """Generate log-normal values that depend on neither row nor column."""
     rng = np.random.default_rng(seed)
     return _observed(rng, rng.lognormal(0, 1, shape), 0.1)
 
@@ -78,7 +78,7 @@ def mirrored(seed: int, shape: Shape = SHAPE) -> Split:
 
 
 def left(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate negated log-normal values whose logarithms have rows, columns and two factors."""
+    """Generate negative values whose log-magnitudes have row and column effects and two factors."""
     rng = np.random.default_rng(seed)
     logs = 0.6 * _rows_plus_columns(rng, shape)
     logs += 0.3 * rng.standard_normal((shape[0], 2)) @ rng.standard_normal((shape[1], 2)).T
@@ -94,13 +94,13 @@ def heteroscedastic(seed: int, shape: Shape = SHAPE) -> Split:
 
 
 def additive(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate rows plus columns and nothing else, with gamma noise."""
+    """Generate row plus column effects only, with gamma noise."""
     rng = np.random.default_rng(seed)
     return _observed(rng, _rows_plus_columns(rng, shape) + rng.gamma(2.0, 0.7, shape), 0.08)
 
 
 def outliers(seed: int, shape: Shape = SHAPE) -> Split:
-    """Generate factors with mild noise, 2 % of the values fifty times as large."""
+    """Generate factors with mild noise; 2 % of the values are multiplied by fifty."""
     rng = np.random.default_rng(seed)
     values = _gamma_factors(rng, shape, 3) * np.exp(0.2 * rng.standard_normal(shape))
     return _observed(rng, np.where(rng.random(shape) < 0.02, 50 * values, values), 0.1)
@@ -116,11 +116,11 @@ def _rows_plus_columns(rng: np.random.Generator, shape: Shape) -> NDArray[np.flo
     return row[:, None] + col
 
 
-def _observed(rng: np.random.Generator, values: NDArray[np.float64], share: float) -> Split:
-    """Split all cells of a matrix: that share to fit, the rest to judge by."""
+def _observed(rng: np.random.Generator, values: NDArray[np.float64], density: float) -> Split:
+    """Split all cells of a matrix: a proportion `density` for training, the rest for testing."""
     rows, cols = (places.ravel() for places in np.indices(values.shape))
     shape = (values.shape[0], values.shape[1])
-    return divide(Cells(rows, cols, values.ravel()), shape, rng.random(values.size) < share)
+    return divide(Cells(rows, cols, values.ravel()), shape, rng.random(values.size) < density)
 
 
 FAMILIES: dict[str, Callable[..., Split]] = {

@@ -1,4 +1,4 @@
-"""Least squares with biases (cmfrec), tuned, and brought to the level by its own residuals."""
+"""Tuned least squares with biases (cmfrec), plus expectiles of its out-of-fold residuals."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from bench.accuracy.baselines import AbsentError, Predictor, row_and_column_levels
+from bench.accuracy.baselines import AbsentError, Predictor, intercepts
 from bench.accuracy.splits import Cells, Training
+
+Ridges = tuple[float, float]
 
 # Ridges of biases and of factors, for values of standard deviation 1.
 RIDGES = tuple(product((3.0, 20.0), (1.0, 3.0, 10.0, 30.0)))
 FOLDS = 3
 
-Ridges = tuple[float, float]
 
+def fit(
+    train: Training, omega: float, seed: int, k: int, grid: tuple[Ridges, ...] = RIDGES
+) -> Predictor:
+    """Fit the means, then row and column intercepts at ω to their out-of-fold residuals.
 
-def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
-    """Fit the means, then row and column levels at ω of their residuals out of fold.
-
-    Without the second step this would be judged at levels that it does not predict.
+    Without the second step the predictions would be means at every level.
     """
-    means, residuals = _tuned(train, seed, k)
+    means, residuals = _tune(train, seed, k, grid)
     left = Training(train.cells._replace(values=residuals), train.shape, train.mirrored)
-    levels = row_and_column_levels(left, omega, seed, k)
-    return lambda rows, cols: means(rows, cols) + levels(rows, cols)
+    shift = intercepts(left, omega, seed, k)
+    return lambda rows, cols: means(rows, cols) + shift(rows, cols)
 
 
 @lru_cache(maxsize=1)  # the means are the same for every level
-def _tuned(train: Training, seed: int, k: int) -> tuple[Predictor, NDArray[np.float64]]:
-    """Choose ridges, then rank, by squared error out of fold; return the fit and its residuals."""
+def _tune(
+    train: Training, seed: int, k: int, grid: tuple[Ridges, ...]
+) -> tuple[Predictor, NDArray[np.float64]]:
+    """Choose ridges, then rank, by out-of-fold squared error; return the fit and the residuals."""
     fold = train.folds(FOLDS, seed)
 
     def residuals(rank: int, ridges: Ridges) -> NDArray[np.float64]:
@@ -43,7 +47,7 @@ def _tuned(train: Training, seed: int, k: int) -> tuple[Predictor, NDArray[np.fl
             found[fold == i] = out.values - predict(out.rows, out.cols)
         return found
 
-    tried = {(k, ridges): residuals(k, ridges) for ridges in RIDGES}
+    tried = {(k, ridges): residuals(k, ridges) for ridges in grid}
     best = min(tried, key=lambda setting: np.sum(tried[setting] ** 2))
     smaller = (max(1, k // 3), best[1])
     tried[smaller] = residuals(*smaller)
@@ -64,7 +68,7 @@ def _fit(train: Training, rank: int, ridges: Ridges, seed: int) -> Predictor:
     )  # fmt: skip
     places = cells.rows, cells.cols
     model.fit(sp.coo_matrix((cells.values / unit, places), shape=train.shape))
-    # Of a row or column without cells it leaves what its arrays were made with.
+    # Rows and columns without cells keep their random initial factors: set them to 0.
     u, v = (np.bincount(at, minlength=n) > 0 for at, n in zip(places, train.shape, strict=True))
     row, X = model.user_bias_ * u, model.A_ * u[:, None]
     col, Y = model.item_bias_ * v, model.B_ * v[:, None]
@@ -73,7 +77,7 @@ def _fit(train: Training, rank: int, ridges: Ridges, seed: int) -> Predictor:
 
 
 def _without_repeats(train: Training) -> Cells:
-    """Give a cell that was observed more than once its mean: cmfrec has no notion of repeats."""
+    """Replace repeated observations of a cell by their mean: cmfrec does not support them."""
     rows, cols, values = train.cells
     cell, of_cell, counts = np.unique(
         rows * train.shape[1] + cols, return_inverse=True, return_counts=True

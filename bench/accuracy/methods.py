@@ -1,4 +1,4 @@
-"""The methods that are judged: each fits cells at a level, with a seed and a rank."""
+"""The methods that are compared: each fits cells at a level, with a seed and a rank."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 from bench.accuracy import least_squares, trees
 from bench.accuracy.baselines import (
     Predictor,
-    column_level,
+    column_expectiles,
     constant,
     default,
-    noise_following,
-    row_and_column_levels,
+    intercepts,
+    noise_adaptive,
 )
 from bench.accuracy.splits import Training
 
@@ -19,10 +19,10 @@ Method = Callable[[Training, float, int, int], Predictor]
 
 METHODS: dict[str, Method] = {
     "constant": constant,
-    "columns": column_level,
-    "levels": row_and_column_levels,
+    "columns": column_expectiles,
+    "intercepts": intercepts,
     "auto": default,
-    "noise": noise_following,
+    "noise": noise_adaptive,
     "cmfrec": least_squares.fit,
     "lightgbm": trees.fit,
 }

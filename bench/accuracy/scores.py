@@ -1,4 +1,4 @@
-"""What a prediction of held-out cells is worth."""
+"""Scores of predictions on held-out cells."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fastemf.metrics import effective_omega, expectile_skill
 
 
 class Score(NamedTuple):
-    """Loss and level of predictions on cells that were not fitted."""
+    """Loss and effective level of predictions on held-out cells."""
 
     loss: float
-    """Expectile loss over that of the constant: 0 is perfect, 1 no better than the constant."""
+    """Expectile loss divided by that of the constant: 0 is perfect, 1 no better."""
     level: float
-    """The level at which the predictions really lie; it should be ω."""
+    """Effective level of the predictions; it should be ω."""
     level_error: float
     """Standard error of the level."""
 
@@ -27,10 +27,10 @@ def score(
     constant: float,
     omega: float,
 ) -> Score:
-    """Judge predictions; the constant is the ω-expectile of the training values.
+    """Score predictions; the constant is the ω-expectile of the training values.
 
-    The level is a ratio of two means, Σ|r⁻| / Σ|r|, and its standard error that of the delta
-    method, which takes cells for independent and so is rather too small.
+    The level is a ratio of two means, Σ|r⁻| / Σ|r|. Its standard error is that of the delta
+    method, which assumes independent cells and is therefore rather too small.
     """
     residuals = test_values - predictions
     size = np.abs(residuals)

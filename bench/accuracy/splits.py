@@ -1,8 +1,8 @@
-"""Cells to fit and cells to judge by, of the real data sets where FASTEMF_DATA says they are."""
+"""Training and test cells of the real data sets in the folder FASTEMF_DATA."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,27 +15,27 @@ from fastemf.datasets import split
 
 
 class Cells(NamedTuple):
-    """Positions and values of cells, one line each; a cell may occur on several lines."""
+    """Positions and values of observations; a cell may be observed several times."""
 
     rows: NDArray[np.int64]
     cols: NDArray[np.int64]
     values: NDArray[np.float64]
 
     def where(self, chosen: NDArray[np.bool_]) -> Cells:
-        """Return the lines of a mask."""
+        """Return the observations selected by a mask."""
         return Cells(self.rows[chosen], self.cols[chosen], self.values[chosen])
 
 
 @dataclass(frozen=True, eq=False)  # hashed by identity: arrays have no hash
 class Training:
-    """What a method may see."""
+    """The data a method is fitted to."""
 
     cells: Cells
     shape: tuple[int, int]
-    mirrored: bool = False  # rows and columns are the same things: (i, j) and (j, i) are twins
+    mirrored: bool = False  # rows and columns are the same things, so (i, j) resembles (j, i)
 
     def folds(self, number: int, seed: int) -> NDArray[np.int64]:
-        """Draw a fold for each line, with repeated and mirrored cells in the same one."""
+        """Draw a fold for each observation; repeated and mirrored cells share one."""
         rows, cols, _ = self.cells
         if self.mirrored:
             rows, cols = np.minimum(rows, cols), np.maximum(rows, cols)
@@ -44,32 +44,46 @@ class Training:
         return np.asarray(drawn[of_cell], dtype=np.int64)
 
     def part(self, chosen: NDArray[np.bool_]) -> Training:
-        """Return the lines of a mask, in the same matrix."""
+        """Return the observations selected by a mask, of the same matrix."""
         return Training(self.cells.where(chosen), self.shape, self.mirrored)
 
 
 class Split(NamedTuple):
-    """Cells to fit, and cells to judge by: rows and columns nobody has seen are among these."""
+    """Training and test cells; the latter include rows and columns without training cells."""
 
     train: Training
     test: Cells
 
 
+def open_splits(
+    sets: dict[str, Callable[[int], Split]], seeds: list[int]
+) -> Iterator[tuple[str, int, Split]]:  # fmt: skip
+    """Yield name, seed and split of every data set; report and skip sets that are absent."""
+    for name, make in sets.items():
+        for seed in seeds:
+            try:
+                cells = make(seed)
+            except FileNotFoundError as error:
+                print(f"{name}: skipped, {error}")
+                break
+            yield name, seed, cells
+
+
 def divide(
     cells: Cells, shape: tuple[int, int], fitted: NDArray[np.bool_], *, mirrored: bool = False
 ) -> Split:
-    """Split lines by a mask of those to fit."""
+    """Split observations by a mask of the training cells."""
     return Split(Training(cells.where(fitted), shape, mirrored), cells.where(~fitted))
 
 
 def wsdream_5(seed: int) -> Split:
-    """Return the uniform 5 % sample, judged by the other fragments: the same for every seed."""
+    """Train on the uniform 5 % sample, test on the other fragments; the same for every seed."""
     cells, shape, source = _wsdream()
     return divide(cells, shape, source & 1 > 0)
 
 
 def wsdream_10(seed: int) -> Split:
-    """Draw 10 % of the matrix from the fragments, judged by the rest of them."""
+    """Train on a random 10 % of the matrix, test on the other fragments."""
     cells, shape, _ = _wsdream()
     fitted = np.zeros(cells.values.size, bool)
     fitted[np.random.default_rng(seed).permutation(fitted.size)[:197_468]] = True
@@ -77,7 +91,7 @@ def wsdream_10(seed: int) -> Split:
 
 
 def planetlab_10(seed: int) -> Split:
-    """Draw 10 % of the unordered pairs of nodes, both directions of each."""
+    """Train on 10 % of the unordered pairs of nodes, in both directions."""
     with np.load(real_file("netlatency_planetlab.npz")) as file:
         times = sp.coo_array(file["rtt_ms"][0])  # without the diagonal, which is 0
     train, test = split(times, 0.1, by="pair", random_state=seed)
@@ -86,7 +100,7 @@ def planetlab_10(seed: int) -> Split:
 
 
 def kuairand(seed: int) -> Split:
-    """Draw 80 % of the lines that were watched at all; most videos have a single one."""
+    """Train on 80 % of the positive watch times; most videos have a single one."""
     with np.load(real_file("kuairand_playtime.npz")) as file:
         lines = _cells(file["row"], file["col"], file["val"])
     shape = (int(lines.rows.max()) + 1, int(lines.cols.max()) + 1)
@@ -99,7 +113,7 @@ def kuairand(seed: int) -> Split:
 
 def _wsdream() -> tuple[Cells, tuple[int, int], NDArray[Any]]:
     with np.load(real_file("wsdream1_rt_union.npz")) as file:
-        kept = file["src"] & 7 > 0  # bit 8 is a dense block, which is no sample of the matrix
+        kept = file["src"] & 7 > 0  # bit 8 is a dense block, not a random sample
         cells = _cells(file["row"][kept], file["col"][kept], file["val"][kept])
         return cells, (int(file["shape"][0]), int(file["shape"][1])), file["src"][kept]
 

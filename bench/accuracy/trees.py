@@ -16,19 +16,19 @@ ROUNDS, PATIENCE = 600, 30
 SETTINGS = {
     "learning_rate": 0.05, "num_leaves": 31, "min_data_in_leaf": 20, "verbosity": -1,
     "deterministic": True,
-    "num_threads": 1,  # of several, on a machine that others use too, each waits for the slowest
+    "num_threads": 1,  # several threads wait for the slowest on a fractiond machine
 }  # fmt: skip
 
 
 def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
-    """Fit trees under the expectile loss; a tenth of the cells says how many."""
+    """Fit trees under the expectile loss; a tenth of the cells determines their number."""
     try:
         import lightgbm as lgb
     except ImportError:
         raise AbsentError("lightgbm is not installed") from None
     rows, cols, values = train.cells
     centre = expectile(values, omega)
-    # A training cell's statistics are those without it, or its own value would be among them.
+    # The statistics of a training cell are computed without its fold.
     features = np.empty((values.size, 16))
     fold = train.folds(FOLDS, seed)
     for i in range(FOLDS):
@@ -44,8 +44,8 @@ def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
         return "loss", expectile_loss(data.get_label() - predicted, omega), False
 
     settings = {**SETTINGS, "objective": gradient, "metric": "none", "seed": seed}
-    judged = train.folds(10, seed + 1) == 0
-    parts = [lgb.Dataset(features[part], values[part] - centre) for part in (~judged, judged)]
+    held_out = train.folds(10, seed + 1) == 0
+    parts = [lgb.Dataset(features[part], values[part] - centre) for part in (~held_out, held_out)]
     stop = lgb.early_stopping(PATIENCE, verbose=False)
     first = lgb.train(
         settings, parts[0], ROUNDS, valid_sets=[parts[1]], feval=loss, callbacks=[stop]
@@ -58,26 +58,26 @@ def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
 def _features(
     seen: Training, rows: NDArray[np.int64], cols: NDArray[np.int64], lines: int
 ) -> NDArray[np.float64]:
-    """Return the statistics of cells' rows and columns, with counts as of that many lines."""
+    """Return statistics of the rows and columns of cells, with counts scaled to `lines`."""
     values = seen.cells.values
     sides = zip((seen.cells.rows, seen.cells.cols), seen.shape, (rows, cols), strict=True)
-    share = values.size / lines
-    return np.hstack([_statistics(of, values, size, share)[at] for of, size, at in sides])
+    fraction = values.size / lines
+    return np.hstack([_statistics(of, values, size, fraction)[at] for of, size, at in sides])
 
 
 def _statistics(
-    of: NDArray[np.int64], values: NDArray[np.float64], size: int, share: float
+    of: NDArray[np.int64], values: NDArray[np.float64], size: int, fraction: float
 ) -> NDArray[np.float64]:
-    """Return count, mean, mean logarithm, log variance, three quantiles and maximum of groups."""
+    """Return count, mean, mean log, log variance, three quantiles and maximum of groups."""
     order = np.lexsort((values, of))
     v, counts = values[order], np.bincount(of, minlength=size)
     last = np.cumsum(counts) - 1
     some = counts > 0
     # Logarithms of magnitudes with their sign where not all values are positive.
     logs = np.log(values) if values.min() > 0 else np.sign(values) * np.log1p(np.abs(values))
-    found = np.full((size, 8), np.nan)  # which trees take as missing
+    found = np.full((size, 8), np.nan)  # LightGBM treats NaN as missing
     n = counts[some]
-    found[:, 0] = counts / share
+    found[:, 0] = counts / fraction
     mean = np.bincount(of, values, size)[some] / n
     found[some, 1] = mean
     found[some, 2] = np.bincount(of, logs, size)[some] / n

@@ -1,17 +1,17 @@
-"""The measurements: one module per section, each a `run(scale, say)` that returns rows."""
+"""The measurements: one module per section, each with a `run(scale)` that yields result rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from bench.runner import Row, Say
+from bench.runner import Rows
 from bench.scale import Scale
 from bench.sections import (
     asymmetry,
     cold_start,
     growth,
     memory,
-    ranks,
+    ranking,
     set_up,
     sweeps,
     threads,
@@ -19,7 +19,7 @@ from bench.sections import (
     tuned,
 )
 
-SECTIONS: dict[str, Callable[[Scale, Say], list[Row]]] = {
+SECTIONS: dict[str, Callable[[Scale], Rows]] = {
     "sweeps": sweeps.run,
     "quality": time_to_quality.run,
     "asymmetry": asymmetry.run,
@@ -28,6 +28,6 @@ SECTIONS: dict[str, Callable[[Scale, Say], list[Row]]] = {
     "setup": set_up.run,
     "memory": memory.run,
     "tuned": tuned.run,
-    "rank": ranks.run,
+    "rank": ranking.run,
     "cold": cold_start.run,
 }

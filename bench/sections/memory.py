@@ -9,33 +9,30 @@ import numpy as np
 
 from bench.child import call
 from bench.problems import grown, label
-from bench.runner import Row, Say, Timing, line, row, two_threads, warm_up
+from bench.runner import Rows, Timing, row, two_threads, warm_up
 from bench.scale import Scale
 
 DTYPE = "float32"
 PARTS = ("data", "indices", "indptr")
 
 
-def run(scale: Scale, say: Say) -> list[Row]:
-    """Measure bytes over the level after import, less the factors, over those of the input."""
+def run(scale: Scale) -> Rows:
+    """Measure the peak beyond the imports, without the factors, in multiples of the input."""
     k, threads = scale.growth_rank, two_threads()
-    warm_up(DTYPE, k)  # so that the child's compiler has nothing to do
+    warm_up(DTYPE, k)  # so that the child process does not compile
     R = grown(scale.growth_entries[-1])
     with tempfile.TemporaryDirectory() as folder:
         for part in PARTS:
             np.save(Path(folder) / f"{part}.npy", getattr(R, part))
-        found = call("memory", folder, *R.shape, k, threads)
+        measured = call("memory", folder, *R.shape, k, threads)
     given = sum(getattr(R, part).nbytes for part in PARTS)
     factors = sum(R.shape) * k * R.dtype.itemsize
-    ratio = memory_ratio(found["peak"], found["level"], given, factors)
-    result = row(
+    ratio = memory_ratio(measured["peak"], measured["level"], given, factors)
+    yield row(
         "memory", "peak over input", label(scale.growth_entries[-1]), R.nnz, DTYPE, k, threads,
-        "fastemf ω=0.5", Timing(), peak=found["peak"], level=found["level"], given=given,
-        factors=factors, ratio=ratio,
+        "fastemf ω=0.5", Timing(), **measured, given=given, factors=factors, ratio=ratio,
         note=f"{ratio:.2f} × input of {given / 1e6:.0f} MB, plus factors of {factors / 1e6:.0f} MB",
     )  # fmt: skip
-    say(line(result))
-    return [result]
 
 
 def memory_ratio(peak: int, level: int, given: int, factors: int) -> float:

@@ -1,4 +1,4 @@
-"""One sweep of everyone: against the hardware on one thread, against each other on two."""
+"""One sweep: fastemf against the hardware on one thread, all competitors on two threads."""
 
 from __future__ import annotations
 
@@ -10,33 +10,31 @@ import scipy.sparse as sp
 from bench.competitors import COMPETITORS, Competitor, Fastemf, NumpyReference
 from bench.flops import gemm_rate, gemm_seconds, roofline_fraction, sweep_flops
 from bench.problems import PROBLEMS
-from bench.runner import LAMBDA, Row, Say, interleaved, line, row, two_threads
+from bench.runner import LAMBDA, Rows, interleaved, row, two_threads
 from bench.scale import Scale
 
 OWN = (Fastemf(0.5),)
 
 
-def run(scale: Scale, say: Say) -> list[Row]:
-    """Time every rank and type on the main problem, one setting on the others."""
-    rows: list[Row] = []
+def run(scale: Scale) -> Rows:
+    """Time every rank and type on the main problem, and one setting on the others."""
     R = PROBLEMS[scale.problem]()
     settings = [(dtype, k) for dtype in scale.dtypes for k in scale.ranks]
     for dtype, k in settings:
-        rows += time_sweeps(R, scale.problem, OWN, dtype, k, 1, scale.repeats, say)
+        yield from time_sweeps(R, scale.problem, OWN, dtype, k, 1, scale.repeats)
     fewer = min(2, scale.repeats)
     for dtype, k in settings:
         chosen = competitors(R.nnz, every_level=dtype == scale.dtypes[0])
-        rows += time_sweeps(R, scale.problem, chosen, dtype, k, two_threads(), fewer, say)
+        yield from time_sweeps(R, scale.problem, chosen, dtype, k, two_threads(), fewer)
     dtype, k = scale.dtypes[0], scale.rank
     for name in scale.others:
         try:
             R = PROBLEMS[name]()
         except FileNotFoundError as error:
-            say(f"{name:<13}skipped: {error}")
+            print(f"{name:<13}skipped: {error}", flush=True)
             continue
         chosen = competitors(R.nnz, every_level=True)
-        rows += time_sweeps(R, name, chosen, dtype, k, two_threads(), fewer, say)
-    return rows
+        yield from time_sweeps(R, name, chosen, dtype, k, two_threads(), fewer)
 
 
 def competitors(entries: int, every_level: bool) -> list[Competitor]:
@@ -52,9 +50,9 @@ def competitors(entries: int, every_level: bool) -> list[Competitor]:
 
 def time_sweeps(
     R: sp.csr_matrix, problem: str, chosen: Sequence[Competitor], dtype: str, k: int,
-    threads: int, repeats: int, say: Say,
-) -> list[Row]:  # fmt: skip
-    """Return one row per competitor; the matrix product's rate is taken between them."""
+    threads: int, repeats: int,
+) -> Rows:  # fmt: skip
+    """Yield one row per competitor; the rate of the matrix product is measured in turn."""
     data = R.astype(dtype)
     forms: dict[str, object] = {}
 
@@ -67,16 +65,13 @@ def time_sweeps(
     timings = interleaved({"gemm": partial(gemm_seconds, dtype), **runs}, repeats)
     gemm = gemm_rate(timings.pop("gemm").best)
     flops = sweep_flops(data, k)
-    rows = []
     for entry in chosen:
         timing = timings[entry.name]
-        found = row(
+        result = row(
             "sweeps", "sweep", problem, data.nnz, dtype, k, threads, entry.name, timing,
             flops=flops, gemm=gemm,
         )  # fmt: skip
         if timing.best and entry.exact:
-            found["roofline"] = roofline_fraction(flops, timing.best, threads, gemm)
-            found["note"] = f"{found['roofline']:.3f} of GEMM"
-        rows.append(found)
-        say(line(found))
-    return rows
+            result["roofline"] = roofline_fraction(flops, timing.best, threads, gemm)
+            result["note"] = f"{result['roofline']:.3f} of GEMM"
+        yield result

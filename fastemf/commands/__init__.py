@@ -1,4 +1,4 @@
-"""The commands of ``fastemf NAME``: one module each, with `add` (its parser) and `run`.
+"""Commands of ``fastemf``: each module has ``add_commands``, which adds parsers with a ``run``.
 
-Only the standard library is imported before a command runs.
+A command reads files, calls one public function and prints the result.
 """

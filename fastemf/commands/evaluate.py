@@ -1,4 +1,4 @@
-"""``fastemf evaluate``: what a model's predictions of held-out observations are worth."""
+"""``fastemf evaluate`` and ``report``: how well a model predicts held-out observations."""
 
 from __future__ import annotations
 
@@ -6,48 +6,70 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from fastemf.commands.arguments import add_data, add_json, add_unknown, read_judged
-from fastemf.commands.output import as_json
-
-__all__ = ["add", "run"]
-
-
-def add(commands: Any) -> None:
-    """Describe the command."""
-    parser = commands.add_parser(
-        "evaluate",
-        help="judge a model by observations it has not seen, beside simpler predictions",
-        description="Predict observations that were held out and print what the predictions are "
-        "worth: expectile loss, skill over a constant, the level and the share at which they lie, "
-        "pinball loss and median relative error, beside those of a constant, column levels, row + "
-        "column levels and column medians of the data that the model was fitted to, which it "
-        "remembers; of quantiles the pinball loss, skill, the share at or below and that error, "
-        "beside those of simpler quantiles and column medians. Columns are by default those of the "
-        "fit.",
-    )
-    parser.add_argument("model", help="model file, of fastemf fit, levels, quantiles or select")
-    add_data(parser)
-    add_unknown(parser, "left out")
-    add_json(parser)
-    parser.set_defaults(run=run)
+from fastemf.commands import options
+from fastemf.commands.input import read_model_data
+from fastemf.commands.output import as_json, check_out
 
 
-def run(args: argparse.Namespace) -> None:
-    """Evaluate, and print the table and the verdict."""
+def add_commands(commands: Any) -> None:
+    """Add the two commands."""
+    parser = options.add_command(
+        commands, "evaluate", run_evaluate,
+        "evaluate a model on held-out observations",
+        "Predict held-out observations and print the loss, skill, coverage and relative error of "
+        "the model next to baselines from its training data: a constant, column effects, row and "
+        "column effects, and column medians. The loss is the expectile loss, or the pinball loss "
+        "of quantiles. Columns of the table default to those of the fit.",
+    )  # fmt: skip
+    options.add_model_file(parser)
+    options.add_data(parser)
+    options.add_unknown(parser, "leave these observations out")
+    options.add_json(parser)
+
+    parser = options.add_command(
+        commands, "report", run_report,
+        "write an HTML report about a model",
+        "Write a self-contained HTML page that evaluates a model on held-out observations: "
+        "comparison with baselines, calibration, residuals, predictions of some rows, rows and "
+        "columns with the largest errors, factors and tuning. Columns of the table default to "
+        "those of the fit.",
+    )  # fmt: skip
+    options.add_model_file(parser)
+    options.add_data(parser)
+    text = "labels that are not in the model: error (default); nan: leave these observations out"
+    parser.add_argument("--unknown", choices=("error", "nan"), default="error", help=text)
+    options.add_out(parser, "page to write (.html)", required=True)
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    """Print the evaluation."""
     from fastemf import load
 
     model = load(args.model)
-    data = read_judged(args, model)
-    found = model.evaluate(data.pop("R"), unknown=args.unknown, **data)
+    data = read_model_data(args, model)
+    evaluation = model.evaluate(data.pop("R"), unknown=args.unknown, **data)
     if not args.json:
-        print(found)
+        print(evaluation)
         return
     facts = {
-        "observations": found.observations,
-        "left_out": found.left_out,
-        "scores": [score._asdict() for score in found.scores],
-        "verdict": found.verdict().splitlines(),
+        "observations": evaluation.observations,
+        "left_out": evaluation.left_out,
+        "scores": [score._asdict() for score in evaluation.scores],
+        "verdict": evaluation.verdict().splitlines(),
     }
-    if found.promises:
-        facts["quantiles"] = [asdict(promise) for promise in found.promises]
+    if evaluation.coverage:
+        facts["quantiles"] = [asdict(report) for report in evaluation.coverage]
     print(as_json(facts))
+
+
+def run_report(args: argparse.Namespace) -> None:
+    """Write the page."""
+    check_out(args.out, args.force)
+    from fastemf import load, report
+    from fastemf.support.atomic_file import replace_file
+
+    model = load(args.model)
+    data = read_model_data(args, model)
+    page = report(model, data.pop("R"), unknown=args.unknown, **data)
+    with replace_file(args.out, "a report") as file:
+        file.write(page.encode("utf-8", "replace"))

@@ -1,4 +1,4 @@
-"""``fastemf info``: what a model file holds, in a screen."""
+"""``fastemf info``: the content of a model file, as text or JSON."""
 
 from __future__ import annotations
 
@@ -6,52 +6,54 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from fastemf.commands.arguments import add_json
-from fastemf.commands.output import as_json
-from fastemf.commands.promises import render_promises
-from fastemf.commands.worth import describe_tuning, render_tuning
+from fastemf.commands.options import add_command, add_json, add_model_file
+from fastemf.commands.output import as_json, as_lines
+from fastemf.support.display_names import quantile_name
 
-__all__ = ["add", "describe", "print_facts", "render", "run"]
+Lines = list[tuple[str, str]]
+ATTRIBUTES = ("omega", "mu", "reg", "reg_scaling", "converged", "shift")
 
 
-def add(commands: Any) -> None:
-    """Describe the command."""
-    parser = commands.add_parser(
-        "info",
-        help="say what a model file holds",
-        description="Say what a model file holds: the matrix and its labels, what a prediction is "
-        "made of, and for each level its ridge and how the fit went, or for each quantile what it "
-        "was worth on cells it had not seen.",
-    )
-    parser.add_argument("model", help="model file, of fastemf fit, levels, quantiles or select")
+def add_commands(commands: Any) -> None:
+    """Add the command."""
+    parser = add_command(
+        commands, "info", run,
+        "describe a model file",
+        "Print the content of a model file: the matrix and its labels, the terms of a prediction, "
+        "and for each level its ridge, convergence and tuning, or for each quantile its "
+        "out-of-fold coverage.",
+    )  # fmt: skip
+    add_model_file(parser)
     add_json(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print what the file says."""
+    """Print the content of the file."""
     from fastemf import load
 
-    print_facts(args.model, load(args.model), to_json=args.json, lists_steps=True)
+    print_model(args.model, load(args.model), to_json=args.json, lists_steps=True)
 
 
-def print_facts(
-    path: str, model: Any, *, to_json: bool, lists_steps: bool = False, **found: Any
+def print_model(
+    path: str, model: Any, *, to_json: bool, lists_steps: bool = False, **more: Any
 ) -> None:
-    """Print what the model in a file is, and what else was found about it."""
-    facts = {"model": path, **describe(model), **found}
+    """Print the description of a model in a file, and more facts about it."""
+    facts = {"model": path, **describe(model), **more}
     print(as_json(facts) if to_json else render(facts, lists_steps=lists_steps))
 
 
+# --- facts ------------------------------------------------------------------------------------
+
+
 def describe(model: Any) -> dict[str, Any]:
-    """Return the facts of a `Factorization`, of every level of a `Levels`, or of `Quantiles`."""
-    promises = getattr(model, "promises", None)
-    fits = list(getattr(model, "fits", [model])) if promises is None else list(model.fits[0])
+    """Return the facts of a `Factorization`, of each level of `Levels`, or of `Quantiles`."""
+    coverage = getattr(model, "coverage", None)
+    fits = list(getattr(model, "fits", [model])) if coverage is None else list(model.fits[0])
     first = fits[0]
-    about = {
+    facts = {
         "shape": list(model.shape),
-        "rows": _labels(model.row_labels),
-        "cols": _labels(model.col_labels),
+        "rows": _describe_labels(model.row_labels),
+        "cols": _describe_labels(model.col_labels),
         "unseen_rows": int(model.unseen_rows.size),
         "unseen_cols": int(model.unseen_cols.size),
         "rank": first.k,
@@ -59,35 +61,46 @@ def describe(model: Any) -> dict[str, Any]:
         "intercepts": first.rows.has_intercepts,
         "censored": first.imputation is not None,
     }
-    if promises is not None:
-        about["fits"] = sum(map(len, model.fits))
-        about["quantiles"] = [asdict(promise) for promise in promises]
-        return about
-    share = getattr(model, "coverage", None)
-    if share is not None:
-        about |= {"coverage": share.coverage, "coverage_error": share.standard_error}
-        about |= {"coverage_wanted": share.wanted, "shift": share.shift}
-    return about | {
+    if coverage is not None:
+        facts["fits"] = sum(map(len, model.fits))
+        facts["quantiles"] = [asdict(report) for report in coverage]
+        return facts
+    return facts | {
         "levels": [
             {
-                "omega": fit.omega,
-                "mu": fit.mu,
-                "reg": fit.reg,
-                "reg_scaling": fit.reg_scaling,
-                "converged": fit.converged,
+                **{name: getattr(fit, name) for name in ATTRIBUTES},
                 "sweeps": fit.n_iter,
-                "objective": _objective(fit.history),
-                "shift": fit.shift,
-                "tables": [list(table.over) for table in fit.tables],
-                "tuning": describe_tuning(fit.tuning),
+                "objective": _final_objective(fit.history),
+                "corrections": [list(table.over) for table in fit.corrections],
+                "tuning": _describe_tuning(fit.tuning),
             }
             for fit in fits
-        ],
+        ]
     }
 
 
-def _objective(history: Any) -> float | None:
-    """Return F at the factors, of the last sweep accepted or, with validation, of the best."""
+def _describe_labels(labels: Any) -> dict[str, Any] | None:
+    if labels is None:
+        return None
+    return {"name": labels.name, "first": [str(label) for label in labels.values[:3].tolist()]}
+
+
+def _describe_tuning(tuning: Any) -> dict[str, Any] | None:
+    if tuning is None:
+        return None
+    return {
+        "verdict": tuning.verdict().splitlines(),
+        "note": tuning.note,
+        "observations": tuning.cells,
+        "folds": tuning.folds,
+        "steps": [asdict(step) for step in tuning.steps],
+        "chosen": tuning.chosen if tuning.steps else None,
+        "baselines": {baseline.name: baseline.loss for baseline in tuning.baselines},
+    }
+
+
+def _final_objective(history: Any) -> float | None:
+    """Return the objective of the final factors: the last accepted sweep, or the best validated."""
     if not any(record.accepted for record in history):
         return None
     if history[-1].validation_loss == history[-1].validation_loss:
@@ -95,15 +108,11 @@ def _objective(history: Any) -> float | None:
     return float(next(record for record in reversed(history) if record.accepted).objective)
 
 
-def _labels(labels: Any) -> dict[str, Any] | None:
-    if labels is None:
-        return None
-    shown = [str(label) for label in labels.values[:3].tolist()]
-    return {"name": labels.name, "first": shown}
+# --- text -------------------------------------------------------------------------------------
 
 
 def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
-    """Return the facts as lines for a person, with what was compared if that is asked for."""
+    """Return the facts as text, with all candidates of the tuning if `lists_steps`."""
     m, n = facts["shape"]
     lines = [
         ("model", facts["model"]),
@@ -120,61 +129,100 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         if facts[f"unseen_{side}"]:
             text += f" ({facts[f'unseen_{side}']:,} without observations)"
         lines.append((side, text))
-    terms = ["mu + row + column intercepts"] if facts["intercepts"] else []
-    terms += ["X Yᵀ"] if facts["rank"] else []
     if "quantiles" in facts:
-        predicts = f"quantiles, from {facts['fits']} expectile fits, in the data's unit"
-        promised = render_promises(facts["quantiles"])
-        limits = _limits(facts)
-        return _lines([*lines, ("predicts", predicts), *limits, *promised, *_update(facts)])
-    lines += [("predicts", f"{' + '.join(terms)}, in the data's unit"), *_limits(facts)]
-    for level in facts["levels"]:
-        omega = level["omega"]
+        lines.append(("predicts", f"quantiles, from {facts['fits']} expectile fits"))
+    else:
+        terms = ["mu + row intercept + column intercept"] if facts["intercepts"] else []
+        terms += ["X Yᵀ"] if facts["rank"] else []
+        lines.append(("predicts", " + ".join(terms)))
+    if facts["censored"]:
+        lines.append(("censored", "censored values were imputed"))
+    for report in facts.get("quantiles", []):
+        lines += _render_coverage(report)
+    for level in facts.get("levels", []):
+        lines += _render_level(facts, level, lists_steps)
+    return as_lines([*lines, *_render_update(facts)])
+
+
+def _render_coverage(fields: dict[str, Any]) -> Lines:
+    """Return the lines of one `CoverageReport`."""
+    from fastemf.quantile_model.coverage_report import CoverageReport
+
+    report = CoverageReport(**fields)
+    low, high = report.interval
+    texts = []
+    if report.cells:
+        texts = [
+            f"out-of-fold coverage {report.coverage:.4f} of {report.cells:,} cells "
+            f"(95 % CI {low:.4f} to {high:.4f})",
+            f"{min(report.deciles):.3f} to {max(report.deciles):.3f} by decile of the prediction, "
+            f"{report.dense_coverage:.4f} in rows with {report.dense_cells:,} or more observations",
+        ]
+    if report.censoring_note:
+        texts.append(report.censoring_note)
+    losses = ", ".join(f"{name} {loss:.4g}" for name, loss in report.baselines.items())
+    texts.append(f"pinball loss {report.pinball:.4g}; baselines: {losses}")
+    if not report.measured:
+        texts.append("measured before rows or columns were folded in")
+    return list(zip([quantile_name(report.tau), *[""] * (len(texts) - 1)], texts, strict=True))
+
+
+def _render_level(facts: dict[str, Any], level: dict[str, Any], lists_steps: bool) -> Lines:
+    """Return the lines of one expectile level."""
+    from fastemf.loss import level_weights
+
+    omega, below = level_weights(level["omega"])
+    texts = [f"omega = {omega:g}: residuals above weigh {omega:g}, below {below:g}"]
+    if facts["intercepts"]:
+        shift = f", shift {level['shift']:+.4g}" if level["shift"] else ""
+        texts.append(f"mu = {level['mu']:.4g}{shift}")
+    per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
+    texts.append(f"ridge {level['reg']:.4g} {per}")
+    if level["corrections"]:
+        over = "; ".join(" and ".join(pair) for pair in level["corrections"])
+        texts.append(f"correction tables over {over}")
+    end = "converged after" if level["converged"] else "did not converge in"
+    texts.append(f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in")
+    if level["tuning"] is not None:
+        tuning = _render_tuning(level["tuning"], lists_steps=lists_steps)
+        texts += tuning if lists_steps or len(facts["levels"]) == 1 else tuning[:1]
+    return list(zip(["level", *[""] * (len(texts) - 1)], texts, strict=True))
+
+
+def _render_tuning(facts: dict[str, Any], *, lists_steps: bool) -> list[str]:
+    """Return the verdict of a tuning, and its losses or all candidates."""
+    lines = list(facts["verdict"])
+    if not facts["steps"]:
+        return lines
+    baselines = ", ".join(f"{name} {loss:.4g}" for name, loss in facts["baselines"].items())
+    if not lists_steps:
+        loss = facts["steps"][facts["chosen"]]["loss"]
+        return [*lines, f"validation loss: fit {loss:.4g}; baselines: {baselines}"]
+    folds = "" if facts["folds"] == 1 else f" in {facts['folds']} folds"
+    lines.append(f"loss of the candidates on {facts['observations']:,} validation cells{folds}:")
+    lines.append("    family       ridge  factors       loss   std. err.  omega")
+    for place, step in enumerate(facts["steps"]):
+        ridge = f"{step['reg']:10.4g}" if step["rank"] else f"{'':10}"
+        level = step["effective_omega"]
         lines.append(
-            (
-                "level",
-                f"omega = {omega:g}: values above the fit weigh {omega:g}, below {1 - omega:g}",
-            )
+            f"  {'*' if place == facts['chosen'] else ' '} {step['family']:8}{ridge}  "
+            f"{step['rank']:7}  {step['loss']:9.4g}  {step['standard_error']:10.2g}"
+            + ("" if level is None or level != level else f"  {level:5.2f}")
         )
-        if facts["intercepts"]:
-            shift = f", and {level['shift']:+.4g} to keep the level" if level["shift"] else ""
-            lines.append(("", f"mu = {level['mu']:.4g}{shift}"))
-        per = "per observation" if level["reg_scaling"] == "count" else "per row and column"
-        lines.append(("", f"ridge {level['reg']:.4g} {per}"))
-        if level["tables"]:
-            over = "; ".join(" and ".join(pair) for pair in level["tables"])
-            lines.append(("", f"tables are added, over {over}"))
-        end = "converged after" if level["converged"] else "did not converge in"
-        lines.append(("", f"{end} {level['sweeps']} sweeps" if level["sweeps"] else "folded in"))
-        if level["tuning"] is not None:
-            worth = render_tuning(level["tuning"], lists_steps=lists_steps)
-            worth = worth if lists_steps or len(facts["levels"]) == 1 else worth[:1]
-            lines += [("", line) for line in worth]
-    if "coverage" in facts:
-        share = f"{facts['coverage']:.3f} ± {facts['coverage_error']:.3f} of held-out values below"
-        added = f", with {facts['shift']:.4g} added to mu" if facts["shift"] else ""
-        lines.append(("coverage", share + added))
-    return _lines([*lines, *_update(facts)])
+    return [*lines, f"  * chosen; baselines: {baselines}"]
 
 
-def _limits(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    return [("limits", "censored values were replaced on the way")] if facts["censored"] else []
-
-
-def _update(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Say what an update did, and what it left out."""
+def _render_update(facts: dict[str, Any]) -> Lines:
+    """Return the lines about an update, including the observations that it left out."""
     lines = [("update", facts["update"])] if "update" in facts else []
     gone = [f"{count:,} {what}" for what, count in facts.get("gone", {}).items() if count]
     if gone:
-        lines.append(("", f"the old model's {' and '.join(gone)} that these data lack are gone"))
+        lines.append(("", f"{' and '.join(gone)} of the old model are not in these data"))
     if "left_out" in facts:
-        added = f"{facts['new_rows']:,} new rows, {facts['observations']:,} observations"
-        lines.append(("", added))
+        text = f"{facts['new_rows']:,} new rows, {facts['observations']:,} observations"
+        lines.append(("", text))
         left = [f"{count:,} {what}" for what, count in facts["left_out"].items() if count]
         if left:
-            lines.append(("", f"left out: {' and '.join(left)}; --all refits with all data"))
+            text = f"left out: {' and '.join(left)}; --all refits the model to all data"
+            lines.append(("", text))
     return lines
-
-
-def _lines(lines: list[tuple[str, str]]) -> str:
-    return "\n".join(f"{name:9} {text}" for name, text in lines)

@@ -6,65 +6,44 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fastemf.commands.arguments import (
-    add_censored,
-    add_data,
-    add_fit,
-    add_json,
-    add_out,
-    check_free,
-    fit_options,
-    number_or_rule,
-    read_data,
-)
-from fastemf.commands.output import as_json
-
-__all__ = ["add", "run"]
+from fastemf.commands import options
+from fastemf.commands.input import read_data
+from fastemf.commands.output import as_json, check_out
 
 
-def add(commands: Any) -> None:
-    """Describe the command."""
-    parser = commands.add_parser(
-        "select",
-        help="choose rank and ridge by cross-validation",
-        description="Compare ranks and ridges by how well they predict held-out cells (their "
-        "expectile loss), print the comparison, and fit the chosen setting to all data.",
-    )
-    add_data(parser)
-    add_censored(parser)
-    parser.add_argument(
-        "--omega", type=float, default=0.5, help="expectile level in (0, 1) (default 0.5, the mean)"
-    )
-    parser.add_argument(
-        "--ks", type=int, nargs="+", metavar="K",
-        help="ranks to compare, after the data or before another option (default 0 1 2 5 10)",
+def add_commands(commands: Any) -> None:
+    """Add the command."""
+    parser = options.add_command(
+        commands, "select", run,
+        "choose rank and ridge by cross-validation",
+        "Compare ranks and ridges by their expectile loss on held-out cells, print the comparison, "
+        "and fit the best setting to all data.",
     )  # fmt: skip
-    parser.add_argument(
-        "--regs", type=number_or_rule, nargs="+", metavar="REG",
-        help="ridges to compare: auto, noise or numbers (default auto, tuned in every fit)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--folds", type=int, default=5, metavar="N",
-        help="parts of the cells, each held out once (default 5)",
-    )  # fmt: skip
+    options.add_data(parser, censored=True)
+    text = "expectile level in (0, 1) (default 0.5, the mean)"
+    parser.add_argument("--omega", type=float, default=0.5, help=text)
+    text = "ranks to compare, after the data or before another option (default 0 1 2 5 10)"
+    parser.add_argument("--ks", type=int, nargs="+", metavar="K", help=text)
+    text = "ridges to compare: auto, noise or numbers (default auto, tuned in every fit)"
+    parser.add_argument("--regs", type=options.parse_ridge, nargs="+", metavar="REG", help=text)
+    text = "number of folds (default 5)"
+    parser.add_argument("--folds", type=int, default=5, metavar="N", help=text)
     parser.add_argument(
         "--rule", choices=("best", "one_se"), default="best",
         help="best (default): the smallest loss; one_se: the simplest setting within one standard "
         "error of it",
     )  # fmt: skip
-    add_fit(parser)
-    add_out(parser, "model file to write the chosen fit to (.npz)", required=False)
-    parser.add_argument(
-        "--plot", metavar="FILE", help="picture of the comparison to write: .png, .svg or .pdf"
-    )
-    add_json(parser)
-    parser.set_defaults(run=run)
+    options.add_fit(parser)
+    options.add_out(parser, "model file to write the selected fit to (.npz)", required=False)
+    text = "plot of the comparison to write: .png, .svg or .pdf"
+    parser.add_argument("--plot", metavar="FILE", help=text)
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Compare, print the table, save the chosen fit."""
-    check_free(args.out, args.force)
-    check_free(args.plot, args.force, "--plot")
+    """Compare settings, print the comparison and save the selected fit."""
+    check_out(args.out, args.force)
+    check_out(args.plot, args.force, "--plot")
     figure = None if args.plot is None else _figure(args.plot)
     data = read_data(args)
     from dataclasses import asdict
@@ -72,27 +51,27 @@ def run(args: argparse.Namespace) -> None:
     from fastemf.selection import select
 
     grid = {name: getattr(args, name) for name in ("ks", "regs") if getattr(args, name) is not None}
-    chosen = select(
+    selection = select(
         data.pop("R"), args.omega, folds=args.folds, rule=args.rule, **grid, **data,
-        **fit_options(args),
+        **options.fit_options(args),
     )  # fmt: skip
     if args.out is not None:
-        chosen.fit.save(args.out)
+        selection.fit.save(args.out)
     if figure is not None:
-        from fastemf.support.whole_file import replacing
+        from fastemf.support.atomic_file import replace_file
 
-        chosen.plot(ax=figure.subplots())
-        with replacing(args.plot, "a picture") as file:
+        selection.plot(ax=figure.subplots())
+        with replace_file(args.plot, "a plot") as file:
             figure.savefig(file, format=Path(args.plot).suffix[1:].lower())
     if args.json:
-        best = asdict(chosen.best)
-        print(as_json({"table": [asdict(line) for line in chosen.table], "best": best}))
+        best = asdict(selection.best)
+        print(as_json({"table": [asdict(line) for line in selection.table], "best": best}))
     else:
-        print(chosen)
+        print(selection)
 
 
 def _figure(path: str) -> Any:
-    """Return a figure that can be saved there, or refuse before the work."""
+    """Create a figure, after checking that it can be saved to the path."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:

@@ -1,93 +1,71 @@
-"""``fastemf update``: a model that takes in what was observed since it was fitted."""
+"""``fastemf update``: a model with observations made after the fit."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from fastemf.commands.arguments import (
-    add_censored,
-    add_data,
-    add_json,
-    add_out,
-    censored_of,
-    check_free,
-    read_data,
-    read_judged,
-)
-from fastemf.commands.info import describe, print_facts
-from fastemf.commands.label_text import like
+from fastemf.commands import options
+from fastemf.commands.info import describe, print_model
+from fastemf.commands.input import censored_option, labels_like, read_data, read_model_data
+from fastemf.commands.output import check_out
 from fastemf.support.terminal import stderr_is_terminal
 
-__all__ = ["add", "run"]
 
-
-def add(commands: Any) -> None:
-    """Describe the command."""
-    parser = commands.add_parser(
-        "update",
-        help="take new observations into a model: new rows, or with --all a refit",
-        description="Solve for the rows of a log that a model does not have, with its columns as "
-        "they are, and write one model with the old rows and the new. What the log has of old rows "
-        "and of new columns is left out, and counted. With --all the file holds all data, old and "
-        "new: the model is fitted to them again, starting from what it was. Columns are by "
-        "default those of the fit.",
-    )
-    parser.add_argument(
-        "model", help="model file, of fastemf quantiles, fit, levels, select or update"
-    )
-    add_data(parser, stores=True)
-    add_censored(parser)
-    parser.add_argument(
-        "--all", action="store_true", dest="everything",
-        help="the data are all there are, old and new: refit, from the old model",
+def add_commands(commands: Any) -> None:
+    """Add the command."""
+    parser = options.add_command(
+        commands, "update", run,
+        "add new rows to a model, or refit it with --all",
+        "Fold the new rows of a log into a model, with the columns of the model fixed, and write a "
+        "model with the old and the new rows. Observations of old rows and of new columns are left "
+        "out and counted. With --all the file must contain all data, old and new, and the model is "
+        "refitted, starting from the old one. Columns of the table default to those of the fit.",
     )  # fmt: skip
-    parser.add_argument(
-        "--jobs", type=int, default=-1, metavar="N",
-        help="threads (default: all cores); the model does not depend on them",
-    )  # fmt: skip
-    add_out(parser, "model file to write (.npz)", required=True)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    options.add_model_file(parser)
+    options.add_data(parser, stores=True, censored=True)
+    text = "the data are complete, old and new: refit the model"
+    parser.add_argument("--all", action="store_true", dest="everything", help=text)
+    options.add_jobs(parser)
+    options.add_out(parser, "model file to write (.npz)", required=True)
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Fold in or fit again, save, and say what was done."""
-    check_free(args.out, args.force)
+    """Fold in new rows or refit, save the model and print it."""
+    check_out(args.out, args.force)
     from fastemf import load
 
     model = load(args.model)
-    _ask_for_limits(args, model)
-    found: dict[str, Any]
+    _warn_of_censoring(args, model)
+    facts: dict[str, Any]
     if args.everything:
-        updated = _refitted(args, model)
-        how = "fitted anew" if hasattr(model, "taus") else "refit from the old model"
-        found = {"update": how, "gone": _gone(model, updated)}
+        updated = _refit(args, model)
+        how = "refitted" if hasattr(model, "taus") else "refitted, starting from the old model"
+        facts = {"update": how, "gone": _count_gone(model, updated)}
     else:
-        updated, found = _extended(args, model)
+        updated, facts = _extend(args, model)
     updated.save(args.out)
-    print_facts(args.out, updated, to_json=args.json, **found)
+    print_model(args.out, updated, to_json=args.json, **facts)
 
 
-def _ask_for_limits(args: argparse.Namespace, model: Any) -> None:
-    """Warn where limits were declared for the model, and are not for the new data."""
+def _warn_of_censoring(args: argparse.Namespace, model: Any) -> None:
+    """Warn if the model was fitted to censored data and the new data have no censoring limits."""
     from fastemf.support.warn import warn
 
-    if describe(model)["censored"] and censored_of(args) is None:
+    if describe(model)["censored"] and censored_option(args) is None:
         warn(
-            f"{args.model} was fitted with censored values, and those of {args.data} are taken as "
-            "they are: say which are limits as for the fit, by --censored-above, --censored-below "
-            "or --censored"
+            f"{args.model} was fitted to censored values, but the values of {args.data} are taken "
+            "as exact: mark censored values with --censored-above, --censored-below or --censored"
         )
 
 
-def _refitted(args: argparse.Namespace, model: Any) -> Any:
-    """Fit all data as the model was fitted, starting from it."""
-    from pathlib import Path
+def _refit(args: argparse.Namespace, model: Any) -> Any:
+    """Fit all data with the settings of the model, starting from it."""
+    from fastemf import Solver, complete, complete_levels, complete_quantiles
 
-    from fastemf import complete, complete_levels, complete_quantiles
-
-    data = read_data(args) if Path(args.data).is_dir() else read_judged(args, model)
+    data = read_data(args) if Path(args.data).is_dir() else read_model_data(args, model)
     if hasattr(model, "taus"):
         first = model.fits[0][0]
         return complete_quantiles(
@@ -97,17 +75,17 @@ def _refitted(args: argparse.Namespace, model: Any) -> Any:
     fits = list(getattr(model, "fits", [model]))
     first = fits[0]
     settings = {
-        "k": first.k, "intercepts": first.rows.has_intercepts, "reg_scaling": first.reg_scaling,
-        "reg": first.reg if first.tuning is None else "auto", "init": first, "n_jobs": args.jobs,
-        "progress": stderr_is_terminal(),
+        "k": first.k, "reg": first.reg if first.tuning is None else "auto", "init": first,
+        "intercepts": first.rows.has_intercepts, "n_jobs": args.jobs,
+        "solver": Solver(reg_scaling=first.reg_scaling), "progress": stderr_is_terminal(),
     }  # fmt: skip
     if len(fits) == 1:
         return complete(data.pop("R"), first.omega, **data, **settings)
     return complete_levels(data.pop("R"), model.omegas, **data, **settings)
 
 
-def _gone(model: Any, updated: Any) -> dict[str, int]:
-    """Count the labels of a model that the data of its refit do not have."""
+def _count_gone(model: Any, updated: Any) -> dict[str, int]:
+    """Count the labels of the old model that are not in the data of the refit."""
     if model.row_labels is None or updated.row_labels is None:
         return {}
     counts = (
@@ -117,49 +95,47 @@ def _gone(model: Any, updated: Any) -> dict[str, int]:
     return dict(zip(("rows", "columns"), counts, strict=True))
 
 
-def _extended(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]]:
-    """Fold in the new rows, and count what is left out."""
-    from pathlib import Path
-
+def _extend(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]]:
+    """Fold in the new rows, and count the observations that are left out."""
     import numpy as np
 
     from fastemf.inputs.table_files import read_file
 
     if model.row_labels is None or Path(args.data).is_dir():
         raise ValueError(
-            f"{args.data}: new rows are told from old ones by labels in a table; a model or data "
-            "without them are refitted, with --all"
+            f"{args.data}: new rows are recognised by their labels in a table; use --all to refit "
+            "a model or data without labels"
         )
-    data = read_judged(args, model)
+    data = read_model_data(args, model)
     if "rows" not in data:
-        raise ValueError(f"{args.data} is a matrix; new rows come as a table")
-    labels, numbers = [data["rows"], data["cols"]], [data["values"]]
+        raise ValueError(f"{args.data} is a matrix; new rows must be in a table")
+    names, numbers = [data["rows"], data["cols"]], [data["values"]]
     numbers += [] if args.weights is None else [args.weights]
-    marks = [args.censored] if args.censored is not None else []
+    marks = [] if args.censored is None else [args.censored]
     texts = [
         name
-        for name, axis in zip(labels, model.axes, strict=True)
+        for name, axis in zip(names, model.axes, strict=True)
         if axis.labels.kind == "str"
     ]  # fmt: skip
-    table = read_file(data.pop("R"), labels + marks, numbers, texts).content
+    table = read_file(data.pop("R"), names + marks, numbers, texts).content
     rows, cols = (
-        axis.positions(like(axis.labels, table.column(name), name, "nan"), name)
-        for axis, name in zip(model.axes, labels, strict=True)
+        axis.positions(labels_like(axis.labels, table.column(name), name, "nan"), name)
+        for axis, name in zip(model.axes, names, strict=True)
     )
     is_new, has_column = rows < 0, cols >= 0
     kept = is_new & has_column
-    facts: dict[str, Any] = {
+    if not kept.any():
+        raise ValueError(
+            f"{args.data} has no observation of a new row in a column of the model; --all refits "
+            "the model to all data, old and new"
+        )
+    updated = model.extend(table.filter(kept), n_jobs=args.jobs, **data)
+    return updated, {
         "update": "new rows folded in",
+        "new_rows": updated.shape[0] - model.shape[0],
         "observations": int(np.count_nonzero(kept)),
         "left_out": {
             "of old rows": int(np.count_nonzero(~is_new)),
             "of new columns": int(np.count_nonzero(is_new & ~has_column)),
         },
     }
-    if not kept.any():
-        raise ValueError(
-            f"{args.data} has no observation of a new row in a column of the model; with all data, "
-            "old and new, --all refits"
-        )
-    updated = model.extend(table.filter(kept), n_jobs=args.jobs, **data)
-    return updated, {"new_rows": updated.shape[0] - model.shape[0], **facts}

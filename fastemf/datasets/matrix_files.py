@@ -1,4 +1,4 @@
-"""Matrices in files: as text, in a folder, in a zip archive, as ``.npz``; and what is wrong."""
+"""Matrices in files: text or ``.npz``, possibly in a directory or a zip archive."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Found", "find_matrices", "read_npz", "read_text"]
+from fastemf.support.arrays import Floats
 
-# What zipfile raises for bytes that are no archive it can read: RuntimeError for a password.
+# Errors of zipfile for files that it cannot read; RuntimeError for encrypted ones.
 NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 
 
@@ -30,16 +30,16 @@ class Found(NamedTuple):
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Name in messages."""
         return str(self.path) if self.member is None else f"{self.path}:{self.member}"
 
     @property
     def is_npz(self) -> bool:
-        """Whether NumPy wrote it."""
+        """Whether it is an NPZ file."""
         return (self.member or self.path.name).endswith(".npz")
 
     def open(self) -> IO[bytes]:
-        """Open it for reading its bytes."""
+        """Open it in binary mode."""
         if self.member is None:
             return self.path.open("rb")
         with _archive(self.path) as archive:
@@ -56,10 +56,10 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> list[Found]:
-    """Find the file itself, or the files in a folder or zip archive by the first pattern there.
+    """Find the file itself, or the files in a directory or zip archive.
 
-    Files are looked for in the folder and in the folders in it; numbers in their names
-    count as numbers, so that 10 comes after 2.
+    The first pattern with a match in the directory or its subdirectories applies. Files are sorted
+    with numbers in numeric order.
     """
     path = Path(path)
     if path.is_dir():
@@ -68,8 +68,8 @@ def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> li
         ]
     elif not path.exists():
         raise FileNotFoundError(
-            f"{path}: no such file or folder; expected {_words(patterns)}, or a folder or zip "
-            "archive that holds it"
+            f"{path}: no such file or directory; expected {_words(patterns)}, or a directory or "
+            "zip archive that contains it"
         )
     elif zipfile.is_zipfile(path) and path.suffix != ".npz":
         with _archive(path) as archive:
@@ -85,12 +85,12 @@ def find_matrices(path: str | os.PathLike[str], patterns: tuple[str, ...]) -> li
         ]
         if found:
             return sorted(found, key=lambda one: _by_number(one.name))
-    raise FileNotFoundError(f"{path}: holds no {_words(patterns)}")
+    raise FileNotFoundError(f"{path}: contains no {_words(patterns)}")
 
 
-def read_text(found: Found) -> NDArray[np.float64]:
-    """Read a matrix of numbers, one row a line, separated by tabs or blanks."""
-    rows: list[NDArray[np.float64]] = []
+def read_text(found: Found) -> Floats:
+    """Read a matrix of numbers separated by tabs or blanks, one row per line."""
+    rows: list[Floats] = []
     with found.open() as file:
         lines = file.read().decode("utf-8", errors="replace").rstrip().splitlines()
     for number, line in enumerate(lines, 1):
@@ -122,11 +122,11 @@ def read_text(found: Found) -> NDArray[np.float64]:
 
 
 def read_npz(found: Found, keys: tuple[str, ...]) -> dict[str, NDArray[np.generic]]:
-    """Read all arrays of a file, which must have at least these."""
+    """Read all arrays of a file, which must include `keys`."""
     try:
         with found.open() as file, np.load(file, allow_pickle=False) as archive:
             arrays = {key: archive[key] for key in archive.files}
-    except Exception as error:  # whatever the bytes make NumPy, zipfile or zlib raise
+    except Exception as error:  # NumPy, zipfile and zlib raise many types
         raise ValueError(f"{found.name}: expected an .npz file of arrays: {error}") from None
     missing = [key for key in keys if key not in arrays]
     if missing:

@@ -1,5 +1,5 @@
-"""The paper's experiments: ``fastemf reproduce NAME --out FOLDER``.
+"""Experiments of the paper: ``fastemf reproduce NAME --out DIR``.
 
-Each writes its figures (PNG, which needs matplotlib), all its numbers (CSV) and a report
-(HTML, in one file) that shows both.
+Each writes its figures (PNG, requires matplotlib), its numbers (CSV) and a self-contained report
+(HTML).
 """

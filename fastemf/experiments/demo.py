@@ -1,4 +1,4 @@
-"""The demonstration: three levels on the paper's skewed matrix, judged on the missing cells."""
+"""The demonstration: three levels of the skewed matrix of the paper, on unobserved cells."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from fastemf.datasets import make_skewed
 from fastemf.loss import expectile
 from fastemf.metrics import effective_omega, expectile_skill, relative_errors
 
-__all__ = ["run"]
-
 LEVELS = (0.1, 0.5, 0.9)
-WARM = 20  # rows and columns of a fit that has all kernels compiled: just enough to be tuned
+WARM = 20  # rows and columns of a first fit that compiles all kernels; enough for tuning
 
 
 def run(size: int, density: float, rank: int, seed: int, *, progress: bool = False) -> str:
-    """Generate, fit, and return the table to print."""
+    """Generate data, fit it, and return the output."""
     complete(np.eye(WARM) + 1, 0.5, 1, intercepts=True)
     data = make_skewed(size, size, rank=rank, density=density, random_state=seed)
     missing = np.ones((size, size), bool)
@@ -29,9 +27,9 @@ def run(size: int, density: float, rank: int, seed: int, *, progress: bool = Fal
     truth, held_out = data.truth[missing], data.noisy[missing]
     lines = [
         f"{size} x {size} matrix of rank {rank} plus skewed noise (0.5 chi-squared, 3 degrees):",
-        f"{data.R.nnz:,} cells observed, {truth.size:,} missing. On the missing cells:",
+        f"{data.R.nnz:,} cells observed, {truth.size:,} not. Errors on the unobserved cells:",
         "",
-        "omega  median error  90 % error  loss/constant's  w_eff  sweeps  seconds",
+        "omega  median error  90 % error  relative loss  effective omega  sweeps  seconds",
     ]
     for omega in LEVELS:
         began = time.perf_counter()
@@ -44,15 +42,15 @@ def run(size: int, density: float, rank: int, seed: int, *, progress: bool = Fal
         level = effective_omega(held_out - predicted)
         median, high = np.quantile(error, [0.5, 0.9])
         lines.append(
-            f"{omega:5.2f}  {median:12.1%}  {high:10.1%}  {ratio:15.3f}  {level:5.2f}  "
+            f"{omega:5.2f}  {median:12.1%}  {high:10.1%}  {ratio:13.3f}  {level:15.2f}  "
             f"{fit.n_iter:6d}  {seconds:7.2f}"
         )
     lines += [
         "",
-        "error: |prediction - noiseless value| / noiseless value. The noise only adds, so the low",
-        "level comes closest to what is behind it; the high level shows where the tail lies.",
-        "loss/constant's: expectile loss of unseen noisy cells over that of the best constant.",
-        "w_eff: the level at which the predictions really lie among the unseen noisy cells.",
-        "sweeps: those of the last fit, to all cells; seconds: with the tuning before it.",
+        "error: |prediction - noiseless value| / noiseless value. The noise is nonnegative, so the",
+        "  low level is closest to the noiseless matrix; the high level follows the upper tail.",
+        "relative loss: expectile loss on unobserved noisy cells / loss of the best constant.",
+        "effective omega: level of the predictions on unobserved noisy cells.",
+        "sweeps: of the final fit; seconds: including the tuning.",
     ]
     return "\n".join(lines)

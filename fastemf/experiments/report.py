@@ -1,4 +1,4 @@
-"""The report of an experiment: pictures, a CSV of all numbers, one HTML page with both."""
+"""The report of an experiment: figures, a CSV file of all numbers, and an HTML page."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Report", "check_folder", "panels"]
+WIDTH = 8.0  # inches
+DPI = 110
 
-WIDTH = 8.0  # inches, at that many dots each: the width of a README
-DOTS = 110
-
-# Nothing but what is in the page itself may be loaded.
+# The policy forbids loading anything from outside the page.
 PAGE = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy"
@@ -45,7 +43,7 @@ th, td {{ padding: 0.15em 0.8em; text-align: right; border-bottom: 1px solid #dd
 
 @dataclass
 class Report:
-    """Figures and tables, collected while an experiment runs and written at its end."""
+    """Figures and tables, collected during an experiment and written at its end."""
 
     name: str
     title: str
@@ -53,13 +51,13 @@ class Report:
     rows: list[dict[str, Any]] = field(default_factory=list)
     _parts: list[str] = field(default_factory=list)
     _tables: list[tuple[str, list[list[str]]]] = field(default_factory=list)
-    _pictures: dict[str, bytes] = field(default_factory=dict)
+    _figures: dict[str, bytes] = field(default_factory=dict)
 
     def figure(self, name: str, figure: Figure, caption: str) -> None:
-        """Add a picture."""
+        """Add a figure."""
         file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=DOTS)
-        self._pictures[name] = file.getvalue()
+        figure.savefig(file, format="png", dpi=DPI)
+        self._figures[name] = file.getvalue()
         data = base64.b64encode(file.getvalue()).decode()
         text = html.escape(caption)
         self._parts.append(
@@ -91,7 +89,7 @@ class Report:
         return "\n".join(parts)
 
     def write(self, folder: Path) -> list[Path]:
-        """Write everything into a folder; return the files, the page first."""
+        """Write all files into a directory; return their paths, the page first."""
         page = folder / f"{self.name}.html"
         numbers = folder / f"{self.name}.csv"
         body = [f"<p>{html.escape(text)}</p>" for text in self.paragraphs] + self._parts
@@ -107,14 +105,14 @@ class Report:
                 for row in self.rows
             )
         paths = [page, numbers]
-        for name, data in self._pictures.items():
+        for name, data in self._figures.items():
             paths.append(folder / f"{self.name}_{name}.png")
             paths[-1].write_bytes(data)
         return paths
 
 
 def panels(count: int, *, height: float = 4.0, title: str = "") -> tuple[Figure, list[Axes]]:
-    """Return a figure of the report's width with that many axes side by side."""
+    """Create a figure with `count` axes side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
@@ -125,16 +123,14 @@ def panels(count: int, *, height: float = 4.0, title: str = "") -> tuple[Figure,
 
 
 def check_folder(out: str | os.PathLike[str]) -> Path:
-    """Return a folder that can be written to, and make it if need be."""
+    """Return a writable directory, created if necessary."""
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise ValueError(
-            f"out must be a folder that can be written to, got {out}: {error}"
-        ) from None
+        raise ValueError(f"out must be a writable directory, got {out}: {error}") from None
     return folder
 
 

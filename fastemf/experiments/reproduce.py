@@ -1,4 +1,4 @@
-"""One experiment by name, run and written."""
+"""Run an experiment by name, and write its files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fastemf.experiments import netlatency, sensing, synthetic, wsdream
+from fastemf.experiments import measured, sensing, synthetic
 from fastemf.experiments.report import Report, check_folder
 from fastemf.experiments.settings import ExperimentSettings
-
-__all__ = ["reproduce"]
 
 
 def reproduce(
@@ -26,9 +24,9 @@ def reproduce(
 ) -> tuple[Report, list[Path]]:
     """Run ``"synthetic"``, ``"wsdream"``, ``"netlatency"`` or ``"sensing"``.
 
-    All errors in the arguments are raised before the first fit. `data` and
-    `bins` are for measured data, `size` for generated ones; the rest goes to `Settings`
-    (sensing: rank, repeats, progress).
+    Arguments are checked before the first fit. `data` and `bins` apply to measured data, `size` to
+    generated data. The others are those of `ExperimentSettings`, or rank, repeats and progress for
+    ``"sensing"``.
     """
     if find_spec("matplotlib") is None:
         raise ModuleNotFoundError("plots need matplotlib: pip install 'fastemf[plot]'")
@@ -45,6 +43,6 @@ def reproduce(
         elif data is None:
             raise ValueError(f"data must be a path for {name}, got None")
         else:
-            module = {"wsdream": wsdream, "netlatency": netlatency}[name]
-            report = module.run(settings, data, **edges)
+            run = measured.run_wsdream if name == "wsdream" else measured.run_netlatency
+            report = run(settings, data, **edges)
     return report, report.write(folder)

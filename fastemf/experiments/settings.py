@@ -1,4 +1,4 @@
-"""Settings of an experiment: how it fits, and how often."""
+"""Settings of the experiments on completion."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastemf.completion import complete
-from fastemf.model.factorization import Factorization
+from fastemf.models.factorization import Factorization
+from fastemf.solver.settings import Solver
 from fastemf.support.validation import check_integer, check_reg
-
-__all__ = ["LEVELS", "ExperimentSettings"]
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)  # the paper's
 
 
 @dataclass(frozen=True)
 class ExperimentSettings:
-    """ExperimentSettings that the experiments on completion have in common.
+    """Settings that the experiments on completion have in common.
 
     Attributes
     ----------
     rank : int
         k.
     repeats : int
-        Random draws of what is observed.
+        Random draws of the observed cells.
     reg : float, "auto", "noise" or None
-        The ridge; None: 0 to the letter, else "noise".
+        The ridge; None means 0 if `literal`, else "noise".
     intercepts : bool
-        Whether the model has them.
+        Whether to fit intercepts.
     sweeps : int or None
-        Most sweeps of a fit; None: 200 to the letter, else the default of `complete`.
+        Maximum number of sweeps; None means 200 if `literal`, else the default of `complete`.
     literal : bool
-        The paper's Algorithm 1: no ridge (or a plain one, with `reg`), no momentum, no
-        annealed start, and exactly so many sweeps.
+        Algorithm 1 exactly as in the paper: no ridge (or a plain one, with `reg`), no momentum, no
+        annealing, and a fixed number of sweeps.
     progress : bool
-        Show a bar on standard error.
+        Show a progress bar on standard error.
     """
 
     rank: int = 10
@@ -55,39 +54,32 @@ class ExperimentSettings:
             check_reg(self.reg)
         if self.literal and (self.intercepts or isinstance(self.reg, str)):
             raise ValueError(
-                "literal is the paper's algorithm, which has neither intercepts nor a ridge that "
-                f"follows the noise, got intercepts={self.intercepts} and reg={self.reg!r}"
+                "literal=True requires intercepts=False and a numeric reg, as in the paper, got "
+                f"intercepts={self.intercepts} and reg={self.reg!r}"
             )
 
     @property
     def options(self) -> dict[str, Any]:
         """Keywords for `complete`."""
-        options: dict[str, Any]
+        options: dict[str, Any] = {"reg": "noise", "intercepts": self.intercepts}
         if self.literal:
-            options = {
-                "reg": 0.0 if self.reg is None else self.reg,
-                "reg_scaling": "plain",
-                "momentum": False,
-                "anneal": False,
-                "tol": 0.0,
-                "max_iter": 200,
-            }
-        else:
-            options = {"reg": "noise" if self.reg is None else self.reg}
-            options["intercepts"] = self.intercepts
+            solver = Solver(momentum=False, anneal=False, reg_scaling="plain")
+            options = {"reg": 0.0, "solver": solver, "tol": 0.0, "max_iter": 200}
+        if self.reg is not None:
+            options["reg"] = self.reg
         if self.sweeps is not None:
             options["max_iter"] = self.sweeps
         return options
 
     @property
     def description(self) -> str:
-        """All settings in one line, for a report."""
+        """All settings in one line, for the report."""
         options = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
-        kind = "the paper's Algorithm 1 to the letter" if self.literal else "fastemf's algorithm"
+        kind = "Algorithm 1 as in the paper" if self.literal else "algorithm of fastemf"
         return f"{kind}: k={self.rank}, {options}"
 
     def fit(self, train: Any, omega: float) -> Factorization:
-        """Fit once; short rows and too few sweeps are recorded and give no warning."""
+        """Fit without warnings about few observations or sweeps."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             return complete(train, omega, self.rank, **self.options)

@@ -1,9 +1,9 @@
-"""Columns of labels in one of two forms: a NumPy array or, for text in Arrow, an Arrow array.
+"""Columns of labels, as NumPy arrays or, for strings in Arrow, as Arrow arrays.
 
 A label is an integer, a string or a date (with or without a time). Integers become int64, or
-uint64 where one is too large for it; dates datetime64 in days, seconds or finer; strings an
-object array of `str`. Times with a zone are taken as instants, in UTC. Arrow's memory is read
-as it is; without pyarrow, lists and arrays still work.
+uint64 if one is too large for it. Dates become datetime64 in days, seconds or finer units. Strings
+become an object array of `str`. Times with a time zone are converted to UTC. Arrow's memory is not
+copied. Lists and arrays do not need pyarrow.
 """
 
 from __future__ import annotations
@@ -16,57 +16,37 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Column",
-    "Where",
-    "arrow_column",
-    "check_nulls",
-    "concatenated",
-    "distinct_where",
-    "encode",
-    "first_null",
-    "index_in",
-    "is_dictionary",
-    "kind_of",
-    "objects",
-    "offers_arrow",
-    "one_line",
-    "position",
-    "read_column",
-    "shortened",
-]
+Where = Callable[[int], str]  # describes the position of an element, for messages
 
-Where = Callable[[int], str]  # the name of an element's place in messages
-
-# Coarser units are these in disguise; no table has units finer than nanoseconds.
+# Units to which coarser ones are converted; tables have no finer units than nanoseconds.
 UNITS = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s"}
 UNITS |= {unit: unit for unit in ("s", "ms", "us", "ns")}
 
-PIECE = 1 << 20  # fewer elements are not worth a thread
+PIECE = 1 << 20  # elements per thread, at least
 
 RULE = "must hold integers, strings or dates as labels"
 
 
 class Column(NamedTuple):
-    """Labels as they were given, flattened, with the shape they had."""
+    """Flattened labels and their original shape."""
 
     flat: Any  # int64, uint64, datetime64 or object array; an Arrow array of text or a dictionary
     shape: tuple[int, ...]
-    is_arrow: bool  # `flat` is, or was, Arrow's
+    is_arrow: bool  # whether the labels came from Arrow
 
 
 def position(at: int) -> str:
-    """Name the place of an element of a list."""
+    """Describe the position of an element of a list."""
     return f"position {at}"
 
 
 def shortened(text: str, length: int = 200) -> str:
-    """Return text that is short enough for a message."""
+    """Shorten text for a message."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def one_line(text: str, length: int = 200) -> str:
-    """Return the words of another library as one line, which may quote whatever a file holds."""
+    """Convert the message of another library, which may quote any content, to one line."""
     shown = " ".join(text[: 2 * length].split())
     return shortened("".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown), length)
 
@@ -84,9 +64,9 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
     column
         A scalar, a list, an array, a Series, an Arrow array.
     what
-        Its name in messages.
+        Name of the column in messages.
     where
-        Names the place of an element in messages.
+        Describes the position of an element in messages.
     """
     arrow = arrow_column(column, what)
     if arrow is not None:
@@ -129,40 +109,40 @@ def encode(
 
 
 def is_dictionary(flat: Any) -> bool:
-    """Return whether labels are kept as Arrow keeps a categorical column."""
+    """Return whether labels are an Arrow dictionary (a categorical column)."""
     return not isinstance(flat, np.ndarray) and _has_dictionary(flat.type)
 
 
 def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return each element's position in `values`, -1 for none, in linear time by Arrow."""
+    """Return the position of each element in `values`, -1 if absent, in linear time."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(flat, np.ndarray):
-        is_date = values.dtype.kind == "M"  # days far away are no Arrow date
+        is_date = values.dtype.kind == "M"  # Arrow has no dates far from today
         among, flat = (pa.array(x.view(np.int64) if is_date else x) for x in (values, flat))
     else:
-        if str(flat.type) == "string_view":  # which it cannot look up
+        if str(flat.type) == "string_view":  # Arrow cannot look these up
             flat = flat.cast(pa.large_string())
         among = pa.array(values, flat.type)
     return concatenated(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
 
 
 def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
-    """Return distinct labels of a column at the elements chosen, in order of appearance."""
+    """Return the distinct labels of the selected elements, in order of appearance."""
     distinct, codes = encode(read_column(column, what), what)
     return np.asarray(distinct[np.unique(codes[mask.ravel()])])
 
 
 def objects(items: list[Any]) -> NDArray[Any]:
-    """Return a one-dimensional object array, whatever the items are."""
+    """Return a one-dimensional object array of any items."""
     array = np.empty(len(items), object)
     array[:] = items
     return array
 
 
 def check_nulls(count: int, first: Callable[[], int], what: str, where: Where) -> None:
-    """Refuse a column with nulls; the message counts them."""
+    """Raise an error if a column has nulls."""
     if count:
         noun = "null" if count == 1 else "nulls"
         raise ValueError(
@@ -174,7 +154,7 @@ def check_nulls(count: int, first: Callable[[], int], what: str, where: Where) -
 
 
 def _of_objects(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
-    """Check Python objects of one kind of label; return `str` as they are, others typed."""
+    """Check that Python objects are labels of one kind; convert all but `str`."""
     items = flat.tolist()
     types = set(map(type, items))
     if types <= {str}:
@@ -236,7 +216,7 @@ def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
             raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}")
         exact = flat if step == 1 else flat.astype(f"datetime64[{unit}]")
         return exact.astype(f"datetime64[{UNITS[unit]}]", copy=False)
-    hint = "; turn whole numbers into integers" if kind == "f" else ""
+    hint = "; convert whole numbers to integers" if kind == "f" else ""
     raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}{hint}")
 
 
@@ -244,7 +224,7 @@ def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
 
 
 def offers_arrow(data: Any) -> bool:
-    """Return whether a column or a table hands its memory to Arrow."""
+    """Return whether a column or a table supports the Arrow interface."""
     return hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
 
 
@@ -259,7 +239,7 @@ def arrow_column(column: Any, what: str) -> Any:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column
     try:
-        # pandas means null by NaN; a stream would lose that.
+        # NaN means null in pandas, which a stream would lose.
         return (
             pa.array(column, from_pandas=True)
             if hasattr(column, "iloc")
@@ -305,7 +285,7 @@ def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:
     elif not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
         if pa.types.is_null(kind) and len(column) == 0:
             return np.empty(0, np.int64)
-        hint = "; turn whole numbers into integers" if pa.types.is_floating(kind) else ""
+        hint = "; convert whole numbers to integers" if pa.types.is_floating(kind) else ""
         raise TypeError(f"{what} {RULE}, got type {kind}{hint}")
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
@@ -329,7 +309,7 @@ def _encode_arrow(
 def _encode_dictionary(
     column: Any, what: str, where: Where, n_threads: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Encode a dictionary; only the entries of it that occur are labels."""
+    """Encode a dictionary column; unused entries of the dictionary are not labels."""
     import pyarrow as pa
 
     if hasattr(column, "unify_dictionaries"):
@@ -350,7 +330,7 @@ def _encode_dictionary(
 def _dictionary_encode(column: Any, n_threads: int) -> list[Any]:
     """Encode into chunks that share one dictionary, in order of first appearance.
 
-    Each thread encodes a piece; what a piece has that those before have not is appended.
+    Each thread encodes a piece; labels that are new in a piece are appended to the dictionary.
     """
     import pyarrow as pa
 

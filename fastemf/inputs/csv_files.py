@@ -1,8 +1,8 @@
-"""Tables in CSV files, comma or tab between columns, and on standard streams.
+"""Tables in CSV files, with commas or tabs between columns, and on standard streams.
 
-Labels are integers where all of a column are written as integers are (``7``, ``-12``); one that
-is not, such as ``007``, makes the column strings, dates included. An empty field is a null, but
-for ``""``, which is an empty string.
+The labels of a column are integers if all of them are in canonical form (``7``, ``-12``), else
+strings: one label such as ``007`` is enough. Dates are strings. An empty field is a null, while
+``""`` is an empty string.
 """
 
 from __future__ import annotations
@@ -20,23 +20,10 @@ from typing import IO, Any, NamedTuple
 from fastemf.inputs.columns import Where, one_line, shortened
 from fastemf.inputs.tables import arrow, check_names
 
-__all__ = [
-    "DELIMITERS",
-    "LONGEST_BLOCK",
-    "CsvFile",
-    "check_header",
-    "conversion",
-    "csv_bytes",
-    "csv_names",
-    "is_integer_text",
-    "parsing",
-    "read_csv",
-]
-
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 INTEGER = r"^(0|-?[1-9][0-9]*)$"
 
-# First bytes of files that are often taken for CSV. No text in UTF-8 begins like these,
+# First bytes of files that are often mistaken for CSV. No UTF-8 text begins with these,
 FOREIGN = {
     b"\x1f\x8b": "is compressed by gzip: unpack it",
     b"BZh9": "is compressed by bzip2: unpack it",
@@ -48,24 +35,24 @@ FOREIGN = {
     b"\xfe\xff": "is UTF-16 text: save it as UTF-8",
     b"ARROW1\0\0": "is a Feather file: save it as Parquet",
 }
-# and a table rarely.
+# and a table rarely begins with these.
 SUSPECT = {
-    b"PAR1": "it looks like Parquet: call it .parquet",
-    b"%%MatrixMarket": "it looks like a Matrix Market file: call it .mtx",
-    b"SQLite format 3": "it looks like a data base of SQLite",
+    b"PAR1": "it looks like Parquet: rename it to .parquet",
+    b"%%MatrixMarket": "it looks like a Matrix Market file: rename it to .mtx",
+    b"SQLite format 3": "it looks like an SQLite database",
     b"{": "it looks like JSON",
     b"[": "it looks like JSON",
     b"<": "it looks like HTML or XML",
 }
-HEAD = 1 << 12  # bytes of a file that are looked at to say what it is
-REPLACED = "\ufffd"  # stands for bytes that are no UTF-8
+HEAD = 1 << 12  # bytes inspected to guess the kind of a file
+REPLACED = "\ufffd"  # replaces bytes that are not UTF-8
 SAVE_AS_UTF8 = "; save the file as UTF-8"
-USUAL_BLOCK = 1 << 20  # bytes that are parsed at a time,
-LONGEST_BLOCK = 1 << 24  # at most: no line may be longer
+USUAL_BLOCK = 1 << 20  # bytes parsed at a time,
+LONGEST_BLOCK = 1 << 24  # at most; no line may be longer
 
 
 class CsvFile(NamedTuple):
-    """Bytes of a table that can be read any number of times."""
+    """A CSV table that can be read any number of times."""
 
     opened: Callable[[], IO[bytes]]
     name: str  # for messages
@@ -74,12 +61,12 @@ class CsvFile(NamedTuple):
 
 
 def is_integer_text(text: str) -> bool:
-    """Return whether a label is written as integers are."""
+    """Return whether a string is an integer in canonical form."""
     return re.fullmatch(INTEGER, text) is not None
 
 
 def parsing(delimiter: str) -> Any:
-    """Say how lines are cut into fields."""
+    """Return the parse options of Arrow."""
     arrow()
     from pyarrow import csv as arrow_csv
 
@@ -87,7 +74,7 @@ def parsing(delimiter: str) -> Any:
 
 
 def conversion(wanted: Sequence[str], types: Mapping[str, Any], decimal: str = ".") -> Any:
-    """Say which columns are read, as which Arrow types, and what is a null."""
+    """Return the convert options of Arrow: columns, types and nulls."""
     from pyarrow import csv as arrow_csv
 
     return arrow_csv.ConvertOptions(
@@ -101,7 +88,7 @@ def conversion(wanted: Sequence[str], types: Mapping[str, Any], decimal: str = "
 
 
 def csv_bytes(table: Any, delimiter: str) -> bytes:
-    """Write an Arrow table to memory."""
+    """Return an Arrow table as CSV."""
     from pyarrow import csv as arrow_csv
 
     out = io.BytesIO()
@@ -110,7 +97,7 @@ def csv_bytes(table: Any, delimiter: str) -> bytes:
 
 
 def csv_names(source: CsvFile) -> list[str]:
-    """Read the names of the columns; what is no UTF-8 in them is replaced, as by `REPLACED`."""
+    """Read the names of the columns; bytes that are not UTF-8 are replaced by `REPLACED`."""
     pa = arrow()
     head = _head(source)
     for first, what in FOREIGN.items():
@@ -119,7 +106,7 @@ def csv_names(source: CsvFile) -> list[str]:
     with _explained(source):
         try:
             return _names(source, USUAL_BLOCK)
-        except pa.ArrowInvalid:  # perhaps a line that is longer
+        except pa.ArrowInvalid:  # the header may be longer
             return _names(source, LONGEST_BLOCK)
 
 
@@ -143,7 +130,7 @@ def _name(field: Any) -> str:
 
 
 def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
-    """Refuse a file without the columns that are wanted; say what it may be instead."""
+    """Raise an error if columns are missing, with a guess at the kind of the file."""
     present = csv_names(source)
     try:
         check_names(wanted, present, source.name)
@@ -155,9 +142,9 @@ def check_header(source: CsvFile, wanted: Sequence[Any]) -> None:
 def read_csv(
     source: CsvFile, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any]
 ) -> tuple[Any, Where]:
-    """Read columns as an Arrow table; also return what says where a line of it is.
+    """Read columns as an Arrow table; also return a function that describes the line of a row.
 
-    `texts` are those of the labels that are strings even where all look like integers.
+    `texts` are columns of labels that stay strings, even if all of them are integers.
     """
     pa = arrow()
     from pyarrow import csv as arrow_csv
@@ -186,13 +173,13 @@ def read_csv(
 
 @contextmanager
 def _explained(source: CsvFile) -> Iterator[None]:
-    """Turn what Arrow raises into a message that names the file, and the likely reason."""
+    """Turn errors of Arrow into errors that name the file and the likely reason."""
     pa = arrow()
     try:
         yield
     except pa.ArrowMemoryError as error:
         raise MemoryError(f"{source.name}: {error}") from None
-    # Unicode from whatever Arrow makes text of; what is packed badly is no error of the system's.
+    # UnicodeDecodeError from names and messages; OSError from damaged compressed files.
     except (pa.ArrowException, UnicodeDecodeError, OSError, EOFError) as error:
         if getattr(error, "errno", None) is not None:
             raise
@@ -211,31 +198,31 @@ def _head(source: CsvFile) -> bytes:
     except OSError as error:
         if error.errno is not None:
             raise
-        return b""  # packed badly, as whoever reads on will say
+        return b""  # damaged; reading the table will report it
 
 
 def _likely_reason(source: CsvFile) -> str:
-    """Say what else a file may be that could not be read; nothing where there is no sign."""
+    """Guess why a file could not be read; return an empty string without a guess."""
     head = _head(source).removeprefix(codecs.BOM_UTF8)
     for first, what in SUSPECT.items():
         if head.lstrip().startswith(first):
             return f"; {what}"
     if b"\0" in head:
-        return "; it holds NUL bytes, as no text in UTF-8 does"
+        return "; it contains NUL bytes, so it is not UTF-8 text"
     header = head.splitlines()[0] if head else b""
     if header.count(b";") > header.count(source.delimiter.encode()):
         return (
-            "; its header looks separated by ';', where ',' (.csv) or tabs (.tsv) are read: in a "
-            "shell, --sep ';' reads it, with --decimal , where numbers have commas"
+            "; its header seems to be separated by ';' instead of ',' (.csv) or tabs (.tsv): in a "
+            "shell, use --sep ';', and --decimal , if numbers have commas"
         )
     return ""
 
 
 def _line(source: CsvFile, at: int) -> int:
-    """Return the line, from 1, on which row `at` of a table ends: empty lines are no rows."""
-    usual = csv.field_size_limit(sys.maxsize)  # of the process, and far below what Arrow reads
+    """Return the line, from 1, on which row `at` of a table ends; empty lines are not rows."""
+    usual = csv.field_size_limit(sys.maxsize)  # the default is far below the limit of Arrow
     try:
-        # Columns that nobody asked for may hold any bytes.
+        # Other columns may hold any bytes.
         with io.TextIOWrapper(source.opened(), "utf-8", errors="replace", newline="") as file:
             reader = csv.reader(file, delimiter=source.delimiter)
             ends = (reader.line_num for row in reader if row)  # of the header, then of each row
@@ -245,7 +232,7 @@ def _line(source: CsvFile, at: int) -> int:
 
 
 def _label_column(column: Any, is_text: bool) -> Any:
-    """Return strings, or integers if all may be, as a dictionary, so that each is read once."""
+    """Return strings, or integers if all of them are, as a dictionary column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -275,7 +262,7 @@ def _number_column(column: Any, name: str, where: Where, decimal: str) -> Any:
     if whole is not None:
         return whole
     first, last = 0, len(column)
-    while last - first > 1:  # halve what holds the first that is no number
+    while last - first > 1:  # bisect for the first value that is not a number
         middle = (first + last) // 2
         if parsed(column[first:middle]) is None:
             last = middle

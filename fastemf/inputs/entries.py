@@ -1,9 +1,8 @@
-"""The observed entries in one common form, whatever they came in.
+"""Entries of sparse and dense matrices and triplets, in one common form.
 
-What counts as observed: every stored entry of a sparse matrix, zeros included;
-everything but NaN in a dense array; everything unmasked in a masked one; every
-triplet. Repeated (row, column) pairs stay separate observations, in the order
-given.
+Observed are: every stored entry of a sparse matrix, zeros included; every value of a dense array
+that is not NaN; every unmasked value of a masked array; every triplet. Repeated (row, column) pairs
+stay separate observations, in the given order.
 """
 
 from __future__ import annotations
@@ -20,42 +19,28 @@ from fastemf.inputs.value_check import ValueCheck, check_weights
 from fastemf.support.validation import check_dtype, check_indices, check_shape
 from fastemf.support.warn import warn
 
-__all__ = [
-    "PART",
-    "CheckedEntries",
-    "EntryArrays",
-    "check_entries",
-    "check_positions",
-    "check_same_shape",
-    "flat_weights",
-    "index_dtype",
-    "parts",
-    "read_entries",
-    "warn_of_lines",
-]
-
 PART = 1 << 16  # entries
 
 
 class EntryArrays(NamedTuple):
-    """Entries in the order given, in contiguous, writeable arrays of the kernels' types."""
+    """Entries in the given order, in contiguous, writeable arrays of types that kernels accept."""
 
     shape: tuple[int, int]
-    rows: NDArray[Any]  # of each entry; empty where `pointers` say it
+    rows: NDArray[Any]  # of each entry; empty if there are `pointers`
     cols: NDArray[Any]
     values: NDArray[Any]
-    weights: NDArray[Any]  # empty where every weight is one
+    weights: NDArray[Any]  # empty if every weight is one
     pointers: NDArray[np.int64] | None = None  # of a matrix compressed by row
-    transposed: bool = False  # read by column: rows are the caller's columns
-    where: Callable[[int], str] | None = None  # an entry of a table was
+    transposed: bool = False  # whether rows are the columns of the caller
+    where: Callable[[int], str] | None = None  # describes the position of a table's entry
 
     @property
     def names(self) -> tuple[str, str]:
-        """Names by which the caller knows rows and columns."""
+        """Names of rows and columns from the caller's point of view."""
         return ("column", "row") if self.transposed else ("row", "column")
 
     def place(self, entry: int) -> str:
-        """Name the place of an entry in a message, the caller's row first."""
+        """Describe the position of an entry, for messages, with the caller's row first."""
         if self.where is not None:
             return self.where(entry)
         row = (
@@ -68,15 +53,15 @@ class EntryArrays(NamedTuple):
 
 
 class CheckedEntries(NamedTuple):
-    """Some checked entries of many, in the order they came."""
+    """Some checked entries, in the given order."""
 
     indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
     values: NDArray[Any]
-    weights: NDArray[Any]  # empty where every weight is one
+    weights: NDArray[Any]  # empty if every weight is one
 
 
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
-    """Read any input without labels; see `fastemf.observations.memory.observe`."""
+    """Read any input without labels; see `fastemf.sources.memory.observe`."""
     if sp.issparse(R):
         found, v = _from_sparse(R, weights)
     elif isinstance(R, tuple):
@@ -88,23 +73,23 @@ def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
 
 
 def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
-    """Check entries and their weights as given, and convert them to the kernels' types."""
+    """Check entries and weights, and convert them to types that kernels accept."""
     given = found.shape[::-1] if found.transposed else found.shape
     if found.values.size == 0:
         raise ValueError(
             f"R must hold at least one observation, got none (shape {given}): "
-            "in a sparse R every stored entry is one, in a dense R everything but NaN"
+            "observations are the stored entries of a sparse R, and the non-NaN values of a dense R"
         )
     dtype = check_dtype(found.values.dtype, "R")
     index = index_dtype(given)
-    # Indices of a scipy matrix are trusted by scipy alone.
+    # SciPy does not check the indices of a matrix.
     rows, cols = (
         _as_index(array, f"{name} indices", size, index)
         for array, name, size in zip(found[1:3], found.names, found.shape, strict=True)
     )
     found = found._replace(rows=rows, cols=cols)
     _check_values(found, dtype)
-    with np.errstate(over="ignore"):  # to infinity, which is refused
+    with np.errstate(over="ignore"):  # the check rejects infinity
         found = found._replace(weights=_writeable(found.weights if v is None else v, dtype))
     if v is not None:
         _check_weights(found, v)
@@ -112,22 +97,22 @@ def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
 
 
 def index_dtype(shape: tuple[int, int]) -> np.dtype[Any]:
-    """Return the type of indices: 32 bits where they suffice."""
+    """Return the type of indices: 32 bits if they suffice."""
     return np.dtype(np.int32 if max(shape) <= np.iinfo(np.int32).max else np.int64)
 
 
 def check_positions(shape: tuple[int, ...], size: int) -> None:
-    """Refuse a shape that follows from the largest indices where these must be identifiers."""
+    """Raise an error if the largest indices are so large that they must be identifiers."""
     if max(shape) > 1000 * (size + 1000):
         raise ValueError(
             f"rows and cols must be positions from 0; the largest is {max(shape) - 1} for "
             f"{size} observations, so these look like identifiers: number them with "
-            "np.unique(ids, return_inverse=True), or give shape= if they are right"
+            "np.unique(ids, return_inverse=True), or pass shape= if they are positions"
         )
 
 
 def parts(size: int) -> Iterator[slice]:
-    """Yield slices of a long array, a cacheful each, so that temporary arrays stay small."""
+    """Yield slices of a long array that fit into the cache, so that temporary arrays are small."""
     for first in range(0, size, PART):
         yield slice(first, first + PART)
 
@@ -145,7 +130,7 @@ def _from_sparse(R: Any, weights: Any) -> _Weighted:
     if sp.issparse(weights) and weights.shape != R.shape:
         raise ValueError(f"weights must have the shape of R, {R.shape}, got {weights.shape}")
     if R.format == "csc":
-        # By column, as a matrix compressed by row: its transpose, once it is known to be sound.
+        # CSC is read as its transpose in CSR, after its pointers are checked.
         _check_compressed(R)
         check_indices(R.indices, "row indices", R.shape[0], widen=False)
         found, v = _from_sparse(R.T, weights.T if sp.issparse(weights) else weights)
@@ -177,9 +162,9 @@ def _from_sparse(R: Any, weights: Any) -> _Weighted:
 def _stored_entries(
     R: Any,
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[np.int64] | None]:
-    """Return rows, columns and values as stored: scipy would sum repeats and drop some zeros.
+    """Return rows, columns and values as stored, and the pointers of CSR instead of rows.
 
-    For CSR there are no rows but pointers, which come last.
+    SciPy's conversions would sum repeated entries and drop some zeros.
     """
     if R.format == "dia":
         parts = []
@@ -203,12 +188,12 @@ def _stored_entries(
 
 
 def _check_compressed(R: Any) -> NDArray[np.int64]:
-    """Check what scipy trusts: a kernel that follows a wrong pointer reads foreign memory."""
+    """Check the pointers of a matrix, which SciPy does not; wrong ones lead out of bounds."""
     n = R.shape[0] if R.format == "csr" else R.shape[1]
     indptr = np.array(R.indptr, np.int64)
     if indptr.size != n + 1 or indptr[0] != 0 or (np.diff(indptr) < 0).any():
         raise ValueError(
-            f"R.indptr must start at 0, never fall and have length {n + 1}; R is corrupt"
+            f"R.indptr must start at 0, not decrease and have length {n + 1}; R is corrupt"
         )
     if indptr[-1] > min(R.indices.size, R.data.size):
         raise ValueError(
@@ -219,7 +204,7 @@ def _check_compressed(R: Any) -> NDArray[np.int64]:
 
 def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
     if len(R) != 3:
-        hint = "; scipy's (values, (rows, cols)) is another order" if len(R) == 2 else ""
+        hint = "; note that scipy uses (values, (rows, cols))" if len(R) == 2 else ""
         raise ValueError(f"R as a tuple must be (rows, cols, values), got {len(R)} items{hint}")
     values = np.asarray(R[2])
     check_dtype(values.dtype, "values")
@@ -229,7 +214,7 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
     if m is not None and n is not None and rows.size and cols.size:
         if rows.max() < n and cols.max() < m and not (rows.max() < m and cols.max() < n):
             raise IndexError(
-                f"rows go up to {rows.max()} and cols up to {cols.max()}, too far for shape "
+                f"rows go up to {rows.max()} and cols up to {cols.max()}, beyond shape "
                 f"({m}, {n}); are the two swapped?"
             )
         rows, cols = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
@@ -256,7 +241,7 @@ def _from_dense(R: Any, weights: Any) -> _Weighted:
     if array.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {array.shape}")
     values = np.asarray(array)
-    warn_of_lines(values)
+    warn_of_triplets(values)
     if isinstance(array, np.ma.MaskedArray):
         observed = ~np.ma.getmaskarray(array)
     else:
@@ -274,8 +259,8 @@ def _from_dense(R: Any, weights: Any) -> _Weighted:
     return EntryArrays(values.shape, rows, cols, values[rows, cols], _NONE), v
 
 
-def warn_of_lines(matrix: NDArray[Any]) -> None:
-    """Warn of a matrix that looks like a log of (row, column, value) lines."""
+def warn_of_triplets(matrix: NDArray[Any]) -> None:
+    """Warn about a matrix that looks like a list of (row, column, value) triplets."""
     if 3 not in matrix.shape or matrix.size < 60:
         return
     columns = matrix if matrix.shape[1] == 3 else matrix.T
@@ -283,13 +268,13 @@ def warn_of_lines(matrix: NDArray[Any]) -> None:
     if (ids >= 0).all() and (ids == np.floor(ids)).all() and (np.diff(ids, axis=0) != 0).any():
         warn(
             f"R has shape {columns.shape} with integers in two of three columns; if these are "
-            "(row, column, value) lines, pass the tuple (rows, cols, values) instead, or of a "
-            "table the names rows=, cols= and values="
+            "triplets, pass a tuple (rows, cols, values) instead, or for a table the names rows=, "
+            "cols= and values="
         )
 
 
 def flat_weights(weights: Any, size: int) -> NDArray[Any]:
-    """Return weights, one per observation."""
+    """Return weights as an array with one number per observation."""
     v = np.asarray(weights)
     check_dtype(v.dtype, "weights")
     if v.shape != (size,):
@@ -298,7 +283,7 @@ def flat_weights(weights: Any, size: int) -> NDArray[Any]:
 
 
 def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
-    """Refuse a given shape that differs from that of the data."""
+    """Raise an error if `shape` is given and differs from the actual shape."""
     if shape is not None and check_shape(shape, "shape") != actual:
         raise ValueError(f"shape must be that of R, {actual}, got {tuple(shape)}")
 
@@ -307,7 +292,7 @@ def check_same_shape(shape: Any, actual: tuple[int, int]) -> None:
 
 
 def _writeable(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return a writeable contiguous array: for any other type kernels would compile anew."""
+    """Return a writeable contiguous array; kernels would be compiled again for others."""
     return np.require(array, dtype, ("C", "W"))
 
 

@@ -1,7 +1,7 @@
-"""Labels as plain arrays and back, for a file without pickle; what is read back is not trusted.
+"""Conversion of labels to plain arrays and back, for files without pickle.
 
-Integers stay as they are, dates become int64 of their unit, and strings become one run of UTF-8
-bytes with the offset where each begins, and the end.
+Integers are unchanged, dates become int64, and strings become one array of UTF-8 bytes with
+offsets. Arrays that are read back are checked.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.labels import Labels
 
-__all__ = ["from_arrays", "joined_arrays", "to_arrays"]
-
 DATES = tuple(f"datetime64[{unit}]" for unit in ("D", "s", "ms", "us", "ns"))
 KINDS = ("int64", "uint64", "str", *DATES)
 
 
 def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
-    """Return what a header says about the labels, and their arrays: content and offsets."""
+    """Return the kind and name of labels for a header, and arrays of content and offsets."""
     about = {"kind": labels.kind, "name": labels.name}
     if labels.kind == "str":
         encoded = [label.encode() for label in labels.values]
@@ -37,15 +35,15 @@ def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
 def joined_arrays(
     about: dict[str, Any], pieces: Sequence[Sequence[NDArray[Any]]]
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return content and offsets of labels that were taken apart in pieces, in their order.
+    """Concatenate the contents and offsets of several pieces of labels.
 
-    Integers that were written when no label was too large for int64 become uint64 if one is now.
+    int64 labels become uint64 if labels of a later piece are.
     """
     contents, offsets = [piece[0] for piece in pieces], [piece[1] for piece in pieces]
     if about["kind"] == "str":
         for content, places in pieces:
             if not places.size or places[0] != 0 or places[-1] != content.size:
-                raise ValueError("offsets of labels must rise from 0 to the number of bytes")
+                raise ValueError("offsets of labels must increase from 0 to the number of bytes")
         sizes = [0, *np.cumsum([content.size for content in contents])[:-1].tolist()]
         shifted = [places[1:] + size for places, size in zip(offsets, sizes, strict=True)]
         return np.concatenate(contents), np.concatenate([offsets[0][:1], *shifted])
@@ -60,7 +58,7 @@ def joined_arrays(
 
 
 def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: int) -> Labels:
-    """Rebuild the `size` labels that `to_arrays` took apart, or raise ValueError with the rule."""
+    """Rebuild `size` labels from the result of `to_arrays`; raise ValueError for invalid arrays."""
     if not isinstance(about, dict) or set(about) != {"kind", "name"}:
         raise ValueError("labels must have a kind and a name")
     kind, name = about["kind"], about["name"]
@@ -90,7 +88,7 @@ def _strings(content: NDArray[Any], offsets: NDArray[np.int64]) -> list[str]:
         raise ValueError("labels of kind str must be bytes")
     rises = offsets.size > 0 and offsets[0] == 0 and bool((np.diff(offsets) >= 0).all())
     if not rises or offsets[-1] != content.size:
-        raise ValueError("offsets of labels must rise from 0 to the number of bytes")
+        raise ValueError("offsets of labels must increase from 0 to the number of bytes")
     joined, ends = content.tobytes(), offsets.tolist()
     try:
         return [joined[a:b].decode() for a, b in pairwise(ends)]

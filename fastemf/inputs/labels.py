@@ -1,4 +1,4 @@
-"""`Labels`: the user's names for the rows, or the columns, of a matrix, in index order."""
+"""`Labels`: the names of the rows, or the columns, of a matrix, in index order."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from fastemf.inputs.columns import (
     shortened,
 )
 
-__all__ = ["Labels", "check_known", "listed"]
-
 SHOWN = 10  # unknown labels in a message
-SPAN = 1 << 63  # of 64-bit integers, to either side of 0
+SPAN = 1 << 63  # of signed 64-bit integers
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,7 +39,7 @@ class Labels:
     Attributes
     ----------
     values : array
-        int64 (uint64 where a label is too large for it), datetime64, or an object array
+        int64 (uint64 if a label is too large for it), datetime64, or an object array
         of `str`. Read-only.
     name : str or None
 
@@ -77,17 +75,16 @@ class Labels:
         where: Where = position,
         n_threads: int = 1,
     ) -> tuple[Labels, NDArray[Any]]:
-        """Return a column's labels in order of first appearance, and each element's position.
+        """Return the labels of a column in order of first appearance, and each element's position.
 
         Parameters
         ----------
         column
-            A list, an array, a Series or an Arrow array; of a categorical one only the
-            labels that occur count.
+            A list, an array, a Series or an Arrow array. Unused categories are ignored.
         name
             Name of the labels.
         what, where
-            Name of the column, and of the place of an element, in messages.
+            How error messages name the column and describe a position in it.
         n_threads
             Threads for a long Arrow column; the result does not depend on it.
 
@@ -111,7 +108,7 @@ class Labels:
         return self
 
     def renamed(self, name: str | None) -> Labels:
-        """Return the same labels with another name of their column.
+        """Return the same labels with another column name.
 
         Examples
         --------
@@ -122,7 +119,7 @@ class Labels:
         return Labels.__new__(Labels)._hold(self.values, name)
 
     def joined(self, others: Labels) -> Labels:
-        """Return these labels followed by others, all different and of the same kind.
+        """Return these labels followed by others, which must be new and of the same kind.
 
         Examples
         --------
@@ -135,7 +132,7 @@ class Labels:
             raise TypeError(f"labels must be {_family(ours)}, as those before, got {others!r}")
         if {ours.dtype.kind, theirs.dtype.kind} == {"i", "u"}:
             return Labels(np.array(ours.tolist() + theirs.tolist(), object), self.name)
-        together = np.concatenate([ours, theirs])  # of dates, in the finer of two units
+        together = np.concatenate([ours, theirs])  # dates get the finer unit
         for dates in (ours, theirs) if together.dtype.kind == "M" else ():
             if not _as_type(dates, together.dtype)[1].all():
                 raise ValueError(f"dates must lie within the reach of {together.dtype}")
@@ -175,15 +172,14 @@ class Labels:
     def positions(
         self, column: Any, *, what: str = "labels", where: Where = position
     ) -> NDArray[np.int64]:
-        """Return the position of each label of a column, -1 for unknown ones.
+        """Return the position of each label of a column, -1 for unknown labels.
 
         Parameters
         ----------
         column
-            Labels in any form, a single one too; of the same kind: whole numbers, strings
-            or dates.
+            Labels in any form, or a single label, of the same kind: integers, strings or dates.
         what, where
-            Name of the column, and of the place of an element, in messages.
+            How error messages name the column and describe a position in it.
 
         Examples
         --------
@@ -215,7 +211,7 @@ class Labels:
         return found.reshape(read.shape)
 
     def place(self, label: Any) -> int | None:
-        """Return the position of one label, a plain string or integer; else, or if unknown, None.
+        """Return the position of one string or integer label; None if it is unknown.
 
         Examples
         --------
@@ -261,22 +257,22 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
 
 
 def listed(labels: NDArray[Any]) -> str:
-    """List the first of some labels, and say how many more there are, for a message."""
+    """List the first labels and the number of the others, for a message."""
     first = ", ".join(shortened(repr(label)) for label in labels[:SHOWN].tolist())
     return first + (f", … {labels.size - SHOWN} more" if labels.size > SHOWN else "")
 
 
 def _family(labels: Any) -> str:
-    """Return the family of labels within which they may be looked up."""
+    """Return the family of labels: integers, strings or dates."""
     if not isinstance(labels, np.ndarray):
         return "strings"
     return {"O": "strings", "M": "dates"}.get(labels.dtype.kind, "integers")
 
 
 def _as_type(numbers: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Cast integers or dates to another type of theirs; return which ones it can hold, too."""
+    """Cast integers or dates to another type; also return which values it can represent."""
     cast = numbers.astype(dtype)
     back = cast.astype(numbers.dtype) == numbers
-    if numbers.dtype.kind != "M" and numbers.dtype != dtype:  # wraps around, and back
+    if numbers.dtype.kind != "M" and numbers.dtype != dtype:  # out-of-range integers wrap around
         back &= (numbers >= 0) & (cast >= 0)
     return cast, back

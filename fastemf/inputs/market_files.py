@@ -1,8 +1,7 @@
-"""Matrix Market files: looked through line by line, then read by scipy.
+"""Matrix Market files: checked line by line, then read by SciPy.
 
-scipy's reader trusts what it reads. It ignores numbers that a line should not have, takes those
-of the next line where one has too few, and after the last line reads foreign memory, which may end
-the process.
+SciPy's reader does not check its input. It ignores extra numbers of a line, takes missing numbers
+from the next line, and reads out of bounds after the last line, which may crash the process.
 """
 
 from __future__ import annotations
@@ -17,21 +16,19 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-__all__ = ["read_market"]
-
-CHUNK = 1 << 22  # bytes looked through at once
+CHUNK = 1 << 22  # bytes checked at once
 LONGEST_LINE = 1 << 16  # of the header, in bytes
 
 BANNER = "%%MatrixMarket matrix, coordinate or array, real, integer or pattern, general, symmetric"
 LAYOUTS = ("coordinate", "array")
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
-# Quantifiers with a second + never give back what they took: time is linear in the text.
+# Possessive quantifiers (a second +) do not backtrack, so the time is linear.
 POSITION = rb"[0-9]++"
 INTEGER = rb"-?+[0-9]++"
 REAL = rb"-?+(?:(?:[0-9]++\.?+[0-9]*+|\.[0-9]++)(?:[eE][-+]?+[0-9]++)?+|(?i:nan|inf(?:inity)?+))"
 VALUES = {"real": REAL, "double": REAL, "integer": INTEGER, "pattern": b""}
-BLANK = re.compile(rb"\n[ \t\r]*+(?=\n)")  # after the end of the line before
+BLANK = re.compile(rb"\n[ \t\r]*+(?=\n)")  # after the end of the previous line
 
 
 class _Header(NamedTuple):
@@ -43,7 +40,7 @@ class _Header(NamedTuple):
 
     @property
     def lines(self) -> re.Pattern[bytes]:
-        """Any number of lines, blank ones too."""
+        """Pattern of any number of lines, including blank lines."""
         positions = [POSITION, POSITION] if self.layout == "coordinate" else []
         numbers = [part for part in (*positions, VALUES[self.field]) if part]
         line = rb"[ \t]++".join(numbers)
@@ -51,7 +48,7 @@ class _Header(NamedTuple):
 
 
 def read_market(path: Path, *, is_packed: bool) -> Any:
-    """Read a sparse matrix, or a dense one from a file in the array format."""
+    """Read a sparse matrix, or a dense one in the array format."""
     import scipy.io
 
     with _plain(path, is_packed=is_packed) as plain:
@@ -59,13 +56,15 @@ def read_market(path: Path, *, is_packed: bool) -> Any:
             header = _read_header(file)
             found = sum(_count_lines(text, header.lines) for text in _whole_lines(file))
         if found != header.entries:
-            raise ValueError(f"its header says {header.entries} lines of numbers, got {found}")
+            raise ValueError(
+                f"expected {header.entries} lines of numbers by its header, got {found}"
+            )
         return scipy.io.mmread(plain)
 
 
 @contextmanager
 def _plain(path: Path, *, is_packed: bool) -> Iterator[Path]:
-    """Give a file that is not packed, and whose name is UTF-8, which scipy insists on."""
+    """Yield an uncompressed file with a UTF-8 name, as SciPy requires."""
     if not is_packed and not any("\udc80" <= letter <= "\udcff" for letter in str(path)):
         yield path
         return
@@ -101,7 +100,7 @@ def _read_header(file: IO[bytes]) -> _Header:
 
 
 def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the rest of a file, a chunk at a time, each of them whole lines."""
+    """Yield the rest of a file in chunks of whole lines."""
     left = b""
     for chunk in chain(iter(lambda: file.read(CHUNK), b""), [b"\n"]):
         whole, end, rest = chunk.rpartition(b"\n")
@@ -111,11 +110,11 @@ def _whole_lines(file: IO[bytes]) -> Iterator[bytes]:
         else:
             left += rest
         if len(left) > CHUNK:
-            raise ValueError("expected lines of numbers, got one that does not end")
+            raise ValueError("expected lines of numbers, got a line without end")
 
 
 def _count_lines(text: bytes, lines: re.Pattern[bytes]) -> int:
-    """Count the lines that are not blank, all of which must be as they should."""
+    """Count the lines that are not blank; raise an error for an invalid line."""
     found = lines.match(text)
     end = 0 if found is None else found.end()
     if end < len(text):

@@ -1,4 +1,4 @@
-"""Sparse matrices in files: Matrix Market, and what scipy writes; neither is trusted."""
+"""Sparse matrices in files of Matrix Market and SciPy, whose content is checked."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 from fastemf.inputs.columns import one_line
 from fastemf.inputs.market_files import read_market
 
-__all__ = ["MATRICES", "read_matrix"]
-
 MATRICES = (".mtx", ".mtx.gz", ".npz")
 
-# The arrays of a format of scipy beside data, in the order of its constructor.
+# The arrays of SciPy's formats besides data, in the order of the constructor.
 PARTS = {
     "csr": ("indices", "indptr"),
     "csc": ("indices", "indptr"),
@@ -25,23 +23,23 @@ PARTS = {
     "coo": ("row", "col"),
     "dia": ("offsets",),
 }
-DEFLATE_RATIO = 1033  # of the most compressible bytes
+DEFLATE_RATIO = 1033  # maximal compression
 DATA_DIMENSIONS = {"bsr": 3, "dia": 2}  # else 1
 
 
 def read_matrix(path: Path, extension: str) -> Any:
-    """Read a matrix, sparse or, where a Matrix Market file says so, dense."""
+    """Read a sparse matrix, or a dense one in the array format of Matrix Market."""
     kind = "a sparse matrix of scipy" if extension == ".npz" else "a Matrix Market file"
     try:
         if extension == ".npz":
             return _from_arrays(_read_arrays(path))
         return read_market(path, is_packed=extension == ".mtx.gz")
-    except Exception as error:  # whatever the bytes make scipy, zipfile or zlib raise
+    except Exception as error:  # scipy, zipfile or zlib may raise any error
         raise ValueError(f"{path}: expected {kind}: {one_line(str(error))}") from None
 
 
 def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an archive, which scipy compresses, as models never are."""
+    """Read the arrays of a compressed archive."""
     with zipfile.ZipFile(path) as archive:
         arrays = {}
         for member in archive.infolist():
@@ -55,14 +53,14 @@ def _read_array(content: IO[bytes], member: zipfile.ZipInfo) -> NDArray[Any]:
         raise ValueError(f"{member.filename} is an array of another version")
     shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(content)
     size = math.prod(shape) * dtype.itemsize
-    # Before memory is asked for: a number in a header is worth nothing by itself.
+    # Checked before memory is allocated, because headers may be wrong.
     if (
         dtype.hasobject
         or size != member.file_size - content.tell()
         or member.file_size > (DEFLATE_RATIO * member.compress_size)
     ):
         raise ValueError(f"{member.filename} is damaged, or an array of objects")
-    array = np.frombuffer(content.read(), dtype)  # at the end of which is the checksum
+    array = np.frombuffer(content.read(), dtype)  # reading to the end checks the checksum
     return array.reshape(shape, order="F" if is_fortran else "C")
 
 

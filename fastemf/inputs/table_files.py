@@ -1,4 +1,4 @@
-"""Tables and sparse matrices in files, by extension; CSV on standard streams too."""
+"""Tables and sparse matrices in files, by extension, and CSV on standard streams."""
 
 from __future__ import annotations
 
@@ -14,29 +14,14 @@ from fastemf.inputs.columns import Where, one_line
 from fastemf.inputs.csv_files import DELIMITERS, CsvFile, csv_bytes, csv_names, read_csv
 from fastemf.inputs.sparse_files import MATRICES, read_matrix
 from fastemf.inputs.tables import arrow, check_names, table_row
-from fastemf.support.whole_file import replacing
-
-__all__ = [
-    "FORMATS",
-    "TEXTS",
-    "FromFile",
-    "check_regular",
-    "check_writable",
-    "column_names",
-    "is_source",
-    "is_table_source",
-    "name_of",
-    "read_file",
-    "text_in",
-    "write_table",
-]
+from fastemf.support.atomic_file import replace_file
 
 WRITTEN = (*DELIMITERS, ".parquet")
-PACKED = {".gz": "gzip", ".zst": "zstd"}  # endings after that of CSV
+PACKED = {".gz": "gzip", ".zst": "zstd"}  # suffixes of compressed CSV
 PACKED_TABLES = {
     f"{plain}{ending}": delimiter for plain, delimiter in DELIMITERS.items() for ending in PACKED
 }
-TEXTS = DELIMITERS | PACKED_TABLES  # what separates the columns, by ending
+TEXTS = DELIMITERS | PACKED_TABLES  # delimiters by suffix
 TABLES = (*WRITTEN, *PACKED_TABLES, ".jsonl")
 FORMATS = (*TABLES, *MATRICES)
 
@@ -44,20 +29,20 @@ FORMATS = (*TABLES, *MATRICES)
 class FromFile(NamedTuple):
     """Content of a file."""
 
-    content: Any  # an Arrow table, or a scipy sparse matrix
-    where: Where  # a line of the table is
+    content: Any  # an Arrow table or a SciPy sparse matrix
+    where: Where  # describes the position of a row
 
 
 @contextmanager
 def naming(source: Any) -> Iterator[None]:
-    """Let every error about the content of a file name it."""
+    """Add the name of a file to errors about its content."""
     try:
         yield
     except (TypeError, ValueError, IndexError, MemoryError) as error:
         name = name_of(source)
         if name in str(error):
             raise
-        # Not always the error's own type: that of a decoder takes other arguments.
+        # Subclasses such as UnicodeDecodeError take other arguments.
         kinds = (TypeError, IndexError, MemoryError, ValueError)
         kind = next(kind for kind in kinds if isinstance(error, kind))
         raise kind(f"{name}: {error}") from None
@@ -69,7 +54,7 @@ def is_source(R: Any) -> bool:
 
 
 def is_table_source(source: Any) -> bool:
-    """Return whether a source is a file with a table by its name, standard input or an open file.
+    """Return whether a source is a table file by its suffix, standard input or an open file.
 
     Examples
     --------
@@ -85,24 +70,23 @@ def is_table_source(source: Any) -> bool:
 def read_file(
     source: Any, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any] = ()
 ) -> FromFile:
-    r"""Read the columns named from a file's table, or the matrix it holds.
+    r"""Read columns of the table in a file, or the matrix in a file.
 
     Parameters
     ----------
     source
-        A path that ends in .csv or .tsv (or these and .gz or .zst), .jsonl, .parquet, .mtx,
-        .mtx.gz or .npz (of scipy), ``"-"`` for CSV on standard input, or an open file with CSV,
-        whose attributes `delimiter` and `decimal`, where it has them, say how it is written.
+        A path that ends in .csv or .tsv (optionally followed by .gz or .zst), .jsonl, .parquet,
+        .mtx, .mtx.gz or .npz (of SciPy), ``"-"`` for CSV on standard input, or an open CSV file,
+        whose optional attributes `delimiter` and `decimal` describe its format.
     labels, numbers
-        Names of the columns that hold labels, and of those that hold numbers.
+        Names of the columns of labels and of numbers.
     texts
-        Those of the labels that are strings even where all of a CSV file look like integers.
+        Columns of labels that stay strings, even if all labels of a CSV file are integers.
 
     Raises
     ------
     ValueError
-        A column is missing; a value is not a number (its line is named); the file is empty or
-        damaged.
+        A column is missing, a value is not a number, or the file is empty or damaged.
 
     Examples
     --------
@@ -124,7 +108,7 @@ def read_file(
 
 
 def column_names(source: Any) -> list[str] | None:
-    r"""Return the names of the columns of a file's table; None for a file with a matrix.
+    r"""Return the column names of the table in a file; None for a file with a matrix.
 
     `source` is as in `read_file`; an open file is read to its end.
 
@@ -171,7 +155,7 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
     """
     table = arrow().table(dict(columns))
     if not isinstance(target, (str, os.PathLike)) or target == "-":
-        stdout = getattr(sys.stdout, "buffer", sys.stdout)  # UTF-8 whatever a terminal speaks
+        stdout = getattr(sys.stdout, "buffer", sys.stdout)  # UTF-8, independent of the terminal
         file: Any = stdout if isinstance(target, str) else target
         text = csv_bytes(table, ",")
         if isinstance(file, io.TextIOBase):
@@ -180,7 +164,7 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
             file.write(text)
         return
     extension = _extension(Path(target), WRITTEN)
-    with replacing(target, "a table") as whole:
+    with replace_file(target, "a table") as whole:
         if extension in DELIMITERS:
             whole.write(csv_bytes(table, DELIMITERS[extension]))
         elif extension == ".parquet":
@@ -192,12 +176,12 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse a name that no table can be written to, before there is one."""
+    """Raise an error if no table can be written to a path of this name."""
     _extension(Path(path), WRITTEN)
 
 
 def text_in(path: Path, delimiter: str | None = None, decimal: str | None = None) -> CsvFile | None:
-    """Return a file's CSV, written as its ending says but for what is told; None for no CSV."""
+    """Return a CSV file, with the format of its suffix unless given; None for other files."""
     for ending, usual in TEXTS.items():
         if path.name.lower().endswith(ending):
             return CsvFile(lambda: _opened(path), str(path), delimiter or usual, decimal or ".")
@@ -205,17 +189,17 @@ def text_in(path: Path, delimiter: str | None = None, decimal: str | None = None
 
 
 def check_regular(path: Path, instead: str = "") -> None:
-    """Refuse what is no file, or none that can be read twice; `instead` ends the message."""
+    """Raise an error unless a path is a regular file; `instead` ends the message."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file")
-    if not path.is_file():  # a pipe cannot be read twice, and a device may have no end
+    if not path.is_file():  # pipes cannot be read twice, and devices may be endless
         raise OSError(f"{path}: expected a regular file{instead}")
 
 
 def _opened(path: Path) -> Any:
-    """Open the text of a CSV file, unpacked if it is packed by gzip or zstd."""
-    file: Any = path.open("rb")  # says in the system's words why it cannot be read
-    if path.is_file():  # Arrow's own needs no lock of Python's; a pipe is not opened again
+    """Open a CSV file, decompressed if it is compressed by gzip or zstd."""
+    file: Any = path.open("rb")  # for the error message of the system
+    if path.is_file():  # files of Arrow do not need the GIL; a pipe cannot be opened again
         file.close()
         file = arrow().OSFile(os.fsencode(path))
     packing = PACKED.get(path.suffix.lower())
@@ -226,8 +210,8 @@ def _existing(source: Any) -> tuple[Path, str]:
     path = Path(source)
     if path.is_dir():
         raise IsADirectoryError(
-            f"{path}: expected a file, got a folder; a store can be fitted, by fit, levels, "
-            "quantiles and update --all, and nothing else"
+            f"{path}: expected a file, got a folder; only fit, levels, quantiles and "
+            "update --all accept a store"
         )
     check_regular(path, "; CSV from a pipe is read as -")
     return path, _extension(path, FORMATS)
@@ -241,7 +225,7 @@ def _extension(path: Path, formats: tuple[str, ...]) -> str:
 
 
 def _csv_in(source: Any) -> CsvFile | None:
-    """Find a source's CSV; None for files in other formats."""
+    """Return the CSV of a source; None for files in other formats."""
     if isinstance(source, (str, os.PathLike)) and source != "-":
         return text_in(_existing(source)[0])
     if isinstance(source, str) and sys.stdin is None:
@@ -254,7 +238,7 @@ def _csv_in(source: Any) -> CsvFile | None:
 
 
 def name_of(source: Any) -> str:
-    """Return what messages call a source."""
+    """Return the name of a source for messages."""
     if isinstance(source, (str, os.PathLike)):
         return "standard input" if source == "-" else str(Path(source))
     return str(getattr(source, "name", "the file"))
@@ -266,7 +250,7 @@ def _parquet(path: Path) -> Iterator[Any]:
     from pyarrow import parquet
 
     try:
-        # By its bytes, which Arrow takes as they are, a name need not be text in UTF-8.
+        # Passed as bytes, because a path need not be UTF-8.
         with pa.OSFile(os.fsencode(path)) as bytes_, parquet.ParquetFile(bytes_) as file:
             yield file
     except pa.ArrowMemoryError as error:
@@ -276,7 +260,7 @@ def _parquet(path: Path) -> Iterator[Any]:
 
 
 def _lines(path: Path) -> Any:
-    """Read a file with an object of JSON on each line."""
+    """Read a file with one JSON object per line."""
     pa = arrow()
     from pyarrow import json
 
@@ -287,7 +271,7 @@ def _lines(path: Path) -> Any:
         raise MemoryError(f"{path}: {error}") from None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ValueError(
-            f"{path}: expected an object of JSON on each line: {one_line(str(error))}"
+            f"{path}: expected one JSON object per line: {one_line(str(error))}"
         ) from None
 
 
@@ -303,7 +287,7 @@ def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:
     with _parquet(path) as file:
         check_names(names, file.schema_arrow.names, str(path))
         table = file.read(columns=list(dict.fromkeys(names)))
-        table.validate(full=True)  # text that is no UTF-8 would be found out by who uses it
+        table.validate(full=True)  # strings may be invalid UTF-8
     if len(table) == 0:
         raise ValueError(f"{path}: expected rows, got none")
     return FromFile(table, lambda at: f"row {at} of {path} (from 0)")

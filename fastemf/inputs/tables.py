@@ -1,8 +1,8 @@
-"""Tables: lines of (row label, column label, value), or a labelled matrix, from any library.
+"""Tables with columns of row labels, column labels and values, and labelled matrices.
 
-A table is read through its standard interchange by pyarrow (the extra ``table``): whatever has
-``__arrow_c_stream__``, or ``__dataframe__``. Neither pandas nor polars is imported. A pandas table
-without column names to read is a matrix: index × columns, NaN for missing.
+pyarrow (the extra ``table``) reads any table that supports ``__arrow_c_stream__`` or
+``__dataframe__``. Neither pandas nor polars is imported. A pandas DataFrame without given column
+names is a matrix: index × columns, NaN for missing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, shortened
-from fastemf.inputs.entries import warn_of_lines
+from fastemf.inputs.entries import warn_of_triplets
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
 
-__all__ = [
-    "Labelled", "Sides", "arrow", "as_arrow_table", "check_names", "from_columns", "from_frame",
-    "from_table", "is_frame", "is_table", "numbers", "select_columns", "table_row",
-]  # fmt: skip
-
 LISTED = 50  # names of columns in a message
 
-Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for labels that are new
+Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for new labels
 
 
 ColumnNames = tuple[str | None, str | None, str | None]  # of a table: rows, cols, values
@@ -41,26 +36,26 @@ class Labelled(NamedTuple):
     cols: NDArray[Any]
     values: NDArray[Any]
     weights: NDArray[Any] | None
-    where: Where | None  # an observation was, for messages
+    where: Where | None  # describes the position of an observation
 
 
 def is_table(R: Any) -> bool:
-    """Return whether `R` is a table that offers its columns to others."""
+    """Return whether `R` is a table with an interchange interface."""
     return hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__") or is_frame(R)
 
 
 def is_frame(R: Any) -> bool:
-    """Return whether a table is also a matrix with labels on both sides, as in pandas."""
+    """Return whether a table can be a matrix with labels on both sides, as in pandas."""
     return hasattr(R, "index") and hasattr(R, "columns") and hasattr(R, "to_numpy")
 
 
 def table_row(at: int) -> str:
-    """Name the place of a line of a table."""
+    """Describe the position of a row of a table."""
     return f"row {at} of the table (from 0)"
 
 
 def arrow() -> Any:
-    """Return pyarrow, or raise an error that names the extra which brings it."""
+    """Import pyarrow, or raise an error that names the extra to install."""
     try:
         import pyarrow
     except ModuleNotFoundError:
@@ -69,7 +64,7 @@ def arrow() -> Any:
 
 
 def as_arrow_table(table: Any, name: str) -> Any:
-    """Return what offers its columns by Arrow's interface as a table, or a batch, of pyarrow."""
+    """Convert a table to a table or a batch of pyarrow."""
     pa = arrow()
     if isinstance(table, (pa.Table, pa.RecordBatch)):
         return table
@@ -79,16 +74,16 @@ def as_arrow_table(table: Any, name: str) -> Any:
         raise TypeError(f"{name} must be a table with named columns: {error}") from None
 
 
-# --- lines ---------------------------------------------------------------------------------
+# --- triplets ---------------------------------------------------------------------------------
 
 
 def as_read(table: Any) -> Any:
-    """Return a table that can be read again, where it is a stream."""
+    """Return a table that can be read repeatedly, also for a stream."""
     return as_arrow_table(table, "R") if hasattr(table, "__arrow_c_stream__") else table
 
 
 def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
-    """Return columns of a table in Arrow's form; those of pandas stay Series."""
+    """Return columns of a table as Arrow columns, or as Series of pandas."""
     if is_frame(table):
         check_names(names, list(table.columns))
         arrow()
@@ -116,13 +111,13 @@ def from_table(
     *,
     strict: bool = True,
 ) -> Labelled:
-    """Read observations from the lines of a table; `weights` may be a column or an array."""
+    """Read observations from the rows of a table; `weights` may be a column or an array."""
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
     if rows is not None and rows == cols:
         raise ValueError(f"rows and cols must name two columns, got {rows!r} for both")
     columns = select_columns(table, names)
     if len(columns[0]) == 0:
-        raise ValueError("R must hold at least one observation, got a table without lines")
+        raise ValueError("R must hold at least one observation, got a table without rows")
     read = [numbers(c, name, where) for c, name in zip(columns[2:], names[2:], strict=True)]
     if isinstance(weights, str):
         weights = read[1]
@@ -144,9 +139,9 @@ def from_columns(
     *,
     strict: bool = True,
 ) -> Labelled:
-    """Read observations from a column of labels for each side, both at once by pyarrow.
+    """Read observations from columns of labels, both sides in parallel.
 
-    Labels that are not among those of an earlier fit are an error or, unless `strict`, at -1.
+    Labels unknown to an earlier fit are an error or, unless `strict`, have position -1.
     """
 
     def read(axis: int) -> tuple[Labels, NDArray[Any]]:
@@ -168,7 +163,7 @@ def from_columns(
 
 
 def check_names(names: Sequence[Any], present: list[Any], table: str = "the table") -> None:
-    """Refuse names of columns that are not in a table, or are there more than once."""
+    """Raise an error for column names that a table lacks or has more than once."""
     listed = ", ".join(shortened(repr(name), 60) for name in present[:LISTED]) or "none"
     if len(present) > LISTED:
         listed += f", … {len(present) - LISTED} more"
@@ -185,7 +180,7 @@ def check_names(names: Sequence[Any], present: list[Any], table: str = "the tabl
 
 
 def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
-    """Return the values of a column, not copied where Arrow has them in one piece."""
+    """Return the values of a column, without a copy if Arrow has one chunk."""
     pa = arrow()
     what = f"column {name!r}"
     if hasattr(column, "iloc"):
@@ -206,15 +201,15 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
     return values
 
 
-# --- a labelled matrix -----------------------------------------------------------------------
+# --- labelled matrices -------------------------------------------------------------------------
 
 
 def from_frame(frame: Any, weights: Any, sides: Sides, *, strict: bool = True) -> Labelled:
-    """Read observations from a matrix with an index and columns: everything but NaN."""
+    """Read the observations of a DataFrame as a matrix: all values except NaN."""
     matrix = _matrix(frame, "R")
     if matrix.size == 0:
         raise ValueError(f"R must hold at least one observation, got shape {matrix.shape}")
-    warn_of_lines(matrix)
+    warn_of_triplets(matrix)
     i, j = np.nonzero(~np.isnan(matrix))
     v = None
     if weights is not None:
@@ -236,14 +231,14 @@ def from_frame(frame: Any, weights: Any, sides: Sides, *, strict: bool = True) -
 
 
 def _check_distinct(places: NDArray[Any], labels: Labels, side: str) -> None:
-    """Refuse a label twice: cells of a matrix are no repeated measurements."""
+    """Raise an error for repeated labels, because a matrix has no repeated observations."""
     counts = np.bincount(places)
     if counts.max(initial=0) > 1:
         label = labels.values[np.argmax(counts > 1)]
         times = counts[np.argmax(counts > 1)]
         raise ValueError(
             f"the {side} of R as a matrix must have distinct labels, got {label!r} {times} times; "
-            "rename or drop one, or pass repeated measurements as lines, with rows=, cols= and "
+            "rename or drop one, or pass repeated observations as triplets, with rows=, cols= and "
             "values="
         )
 

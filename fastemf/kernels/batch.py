@@ -1,8 +1,9 @@
 """Newton directions of a batch of rows, one row per lane of the vector registers.
 
-The work of k³ per row is done for as many rows at once as a vector has lanes: factoring a small
-matrix is a chain of short dependent steps, and a batch has one such chain instead of eight or
-sixteen. Lanes never mix, so a row's result is bitwise identical in any batch.
+The factorization takes k³ operations per row and is done for as many rows at once as a vector has
+lanes. Factoring a small matrix is a chain of short dependent steps, and a batch needs one such
+chain instead of eight or sixteen. Lanes never mix: the result of a row is bitwise identical in any
+batch.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from math import isfinite, sqrt
 import numpy as np
 
 from fastemf.kernels.compilation import helper, unit
-from fastemf.kernels.frames import invoke
-from fastemf.kernels.vectors import (
+from fastemf.kernels.kernel_args import invoke
+from fastemf.kernels.simd import (
     lanes_in,
     lanes_of,
     lanes_out,
@@ -22,15 +23,15 @@ from fastemf.kernels.vectors import (
     substitute_backward,
     substitute_forward,
 )
-from fastemf.kernels.width import PANEL, PANEL_COLUMNS
+from fastemf.kernels.vector_width import PANEL, PANEL_COLUMNS
 
 
 @helper()
 def _factor(batch):
     """Factor gram + diag(ridge) into upper triangles, one member of the batch per lane.
 
-    kept[0] becomes the smallest share of its diagonal that a pivot kept. It is 0 where one fell
-    to `floor`; what follows in that lane is then meaningless. The solves multiply by `inverse`,
+    kept[0] becomes the smallest ratio of a pivot to its diagonal element. It is 0 if a pivot was
+    not above `floor`; the rest of that lane is then undefined. The solves multiply by `inverse`,
     the reciprocals of the diagonals.
     """
     members, gram, tall, ridge = batch.members, batch.gram, batch.tall, batch.ridge
@@ -41,7 +42,7 @@ def _factor(batch):
         for a in range(b // lanes * lanes, gram.shape[1], lanes):
             lanes_in(gram, members, tall, b, a, U, begin[b] + a)
         for l in range(lanes):
-            # After the unknowns the matrix is padded with a diagonal that is above the floor.
+            # Beyond the unknowns the matrix is padded with a diagonal above the floor.
             U[begin[b] + b, l] += ridge[members[l], b] if b < q else largest[l]
             diagonal[b, l] = U[begin[b] + b, l]
     for l in range(lanes):
@@ -54,17 +55,17 @@ def _factor(batch):
 
 @unit()
 def directions(sweep, batch):
-    """Solve H p = g for the members, by the pseudo-inverse where H is numerically singular.
+    """Solve H p = g for the members, by the pseudo-inverse if H is numerically singular.
 
-    There, if `project` is set, x is projected onto the row space instead.
+    For singular H, if `project` is set, x is projected onto the row space instead.
 
-    `predicted` becomes the decrease of f that p predicts, and `share` how far H is from
-    singular: the smallest share of its diagonal that a pivot kept, 0 for singular.
+    `predicted` becomes the decrease of f that p predicts, and `pivot_ratio` the smallest ratio of a
+    pivot to its diagonal element, 0 for singular H.
     """
     members, gram, tall, ridge = batch.members, batch.gram, batch.tall, batch.ridge
     largest, floor, begin, U = batch.largest, batch.floor, batch.begin, batch.U
     g, p, z, inverse, kept = batch.g, batch.p, batch.z, batch.inverse, batch.kept
-    predicted, share, length = batch.predicted, batch.share, batch.length
+    predicted, pivot_ratio, length = batch.predicted, batch.pivot_ratio, batch.length
     lanes, q, wide, n = lanes_of(U), ridge.shape[1], g.shape[1], batch.diagonal.shape[0]
     eps, tiny = sweep.problem.eps, sweep.problem.tiny
     for l in range(lanes):
@@ -73,7 +74,7 @@ def directions(sweep, batch):
         for a in range(q):
             top = max(top, np.float64(gram[member * tall + a, a]) + ridge[member, a])
         largest[l] = top
-        # The floor follows the largest diagonal: a factor column at rounding level counts as none.
+        # The floor is relative to the largest diagonal: a factor column of rounding errors is zero.
         floor[0, l] = max(64 * q * eps * top, tiny / eps)
     _factor(batch)
     for a in range(0, wide, lanes):
@@ -88,18 +89,18 @@ def directions(sweep, batch):
         member = members[l]
         if l > 0 and member == members[l - 1]:
             break  # spare lanes repeat the last member
-        share[member] = kept[0, l]
+        pivot_ratio[member] = kept[0, l]
         predicted[member] = 0
         if not isfinite(largest[l]):
             predicted[member] = np.nan
             continue
-        # With fewer observations than unknowns H is singular unless the ridge prevents it, and
-        # rounding must not decide that.
+        # With fewer observations than unknowns H is singular unless the ridge prevents it.
+        # Rounding errors must not decide that.
         short = length[member] < q
         for a in range(q):
             short = short and ridge[member, a] <= floor[0, l]
-        if short or share[member] == 0:
-            share[member] = 0
+        if short or pivot_ratio[member] == 0:
+            pivot_ratio[member] = 0
             if sweep.code.minimum_norm:
                 most = length[member] if short else q
                 invoke(sweep.code.minimum_norm, member, l, most, sweep, batch)
@@ -112,17 +113,16 @@ def directions(sweep, batch):
 def minimum_norm(l, lane, most, sweep, batch):
     """Compute p = H⁺ g for singular H, or project x onto the row space if `project` is set.
 
-    A Cholesky decomposition with diagonal pivoting, to a rank of at most `most`, gives
-    H ≈ L Lᵀ with L of full column rank, so H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the
-    projection, which drops the part of the warm start that no observation sees. `predicted`
-    becomes the decrease g·p.
+    A Cholesky decomposition with diagonal pivoting, of rank at most `most`, gives H ≈ L Lᵀ with L
+    of full column rank. Then H⁺ = L (LᵀL)⁻² Lᵀ, and L (LᵀL)⁻¹ Lᵀ is the projection, which removes
+    the component of the starting point that no observation determines. `predicted` becomes g·p.
     """
     gram, ridge, floor = batch.gram, batch.ridge, batch.floor[0, lane]
     L, M, picked, project = batch.L, batch.M, batch.picked, batch.project[l]
     x, g, p = batch.x, batch.g, batch.p
     q, top = ridge.shape[1], l * batch.tall
     zero = L.dtype.type(0)
-    # After its q rows M holds what is left of the diagonal, then a right-hand side and solution.
+    # After its q rows M contains the remaining diagonal, then a right-hand side and solution.
     left, y = q, q + 1
     for a in range(q):
         M[left, a] = gram[top + a, a] + ridge[l, a]
@@ -161,7 +161,7 @@ def minimum_norm(l, lane, most, sweep, batch):
         for i in range(q):
             total += L[i, a] * (x[l, i] if project else g[l, i])
         M[y, a] = total
-    rank = _small_cholesky(M, rank)  # rounding may shorten it
+    rank = _small_cholesky(M, rank)  # rounding may reduce it
     _small_solve(M, rank, y)
     predicted = 0.0
     for a in range(rank):
@@ -177,13 +177,13 @@ def minimum_norm(l, lane, most, sweep, batch):
         else:
             p[l, i] = total
     for i in range(q, p.shape[1]):
-        p[l, i] = 0  # the lane's solution went on past a pivot at the floor
+        p[l, i] = 0  # the solution of a singular lane is undefined
     batch.predicted[l] = predicted
 
 
 @helper()
 def _small_cholesky(M, n):
-    """Overwrite the upper triangle of M[:n, :n] with its factor; return how many rows succeeded."""
+    """Overwrite the upper triangle of M[:n, :n] with its factor; return the number of rows."""
     for i in range(n):
         if not M[i, i] > 0:
             return i

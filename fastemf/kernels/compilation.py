@@ -1,10 +1,9 @@
-"""How functions are compiled: the only file that touches Numba's compiler.
+"""Compilation of functions: the only module that calls Numba's compiler.
 
-There are two kinds of compiled functions. A `helper` is compiled into whatever calls it and is
-never kept. A `Unit` is compiled on its own, kept on disk (`fastemf.kernels.disk_cache`), and
-called through its address, so that no caller compiles it again and no caller's optimisation
-reaches into it: a unit's machine code follows from the sources alone, whatever the disk cache
-holds already.
+There are two kinds of compiled functions. A `helper` is compiled into its callers and is never
+cached. A `Unit` is compiled separately, cached on disk (`fastemf.kernels.disk_cache`) and called
+by its address. Callers neither compile it again nor optimize across the call, so its machine code
+depends on the sources alone and not on the content of the disk cache.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from fastemf.kernels.disk_cache import CACHEABLE, Announcement, keep_on_disk
 if CACHEABLE:
     from numba.core.ccallback import CFunc
 
-__all__ = ["INTERPRETED", "Unit", "helper", "loop", "unit"]
-
 INTERPRETED = bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 
 _compiling = threading.RLock()
@@ -33,35 +30,35 @@ _compiling = threading.RLock()
 
 def _after_fork() -> None:
     global _compiling
-    _compiling = threading.RLock()  # a thread that no longer exists may hold the old one
+    _compiling = threading.RLock()  # the old one may be held by a thread that no longer exists
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
-# What lets LLVM vectorise a dot product, without "nnan" and "ninf": those make
-# isnan(nan) false, and a NaN must be seen.
+# These flags let LLVM vectorise dot products. "nnan" and "ninf" are left out because they make
+# isnan(nan) false, and NaN must be detected.
 FASTMATH = ("reassoc", "contract", "nsz", "arcp", "afn")
 
 
 def helper(*, exact: bool = False, allocates: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function into its callers, always inline.
 
-    Out of line it would exist twice, on its own and optimised within the caller, under one name:
-    a process that has compiled it calls the one, a process that has loaded the caller from disk
-    the other, and sums that are contracted in another way differ in their last bits.
+    Without inlining, two versions of the function would exist under one name: one compiled on its
+    own, one optimized within the caller. A process that compiles and a process that loads from
+    disk could then call different versions, whose sums differ in the last bits.
 
-    Unless it `allocates`, reference counts are left out, which are atomic operations, two per
-    array and call, more than a short row's arithmetic. `exact` forbids the compiler to
-    rearrange arithmetic, so that results are bitwise identical wherever the function is used.
+    Unless it `allocates`, reference counting is disabled: its atomic operations, two per array and
+    call, cost more than the arithmetic of a short row. `exact` forbids the compiler to rearrange
+    arithmetic, so that results are bitwise identical wherever the function is used.
     """
     flags = _flags(exact=exact, allocates=allocates)
-    compiler: Any = numba.njit  # whose stubs do not know all flags
+    compiler: Any = numba.njit  # its type stubs lack some flags
     return compiler(**flags, forceinline=True, no_cfunc_wrapper=True)  # type: ignore[no-any-return]
 
 
 def loop(function: Callable[..., Any]) -> Any:
-    """Compile a function that has a parallel loop and is called from Python."""
+    """Compile a function with a parallel loop that is called from Python."""
     compiled = numba.njit(parallel=True, nogil=True, error_model="numpy")(function)
     if not INTERPRETED:
         keep_on_disk(compiled, function, {"parallel": True}, Announcement("the parallel loop"))
@@ -69,14 +66,14 @@ def loop(function: Callable[..., Any]) -> Any:
 
 
 def unit(*, allocates: bool = False) -> Callable[[Callable[..., Any]], Unit]:
-    """Make a function a `Unit`; only one that `allocates` counts references."""
+    """Return a decorator that makes a `Unit`; only with `allocates` it counts references."""
     return lambda function: Unit(function, allocates)
 
 
 class Unit:
-    """A function that is compiled on its own for each type of its frames.
+    """A function that is compiled separately for each combination of argument types.
 
-    It takes whole numbers, then frames (`fastemf.kernels.frames`), and returns nothing.
+    It takes integers, then kernel arguments (`fastemf.kernels.kernel_args`), and returns nothing.
     """
 
     def __init__(self, function: Callable[..., Any], allocates: bool) -> None:
@@ -87,33 +84,33 @@ class Unit:
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._callable: dict[tuple[Any, bool], Callable[..., None]] = {}
 
-    def address(self, *frames: types.Type) -> int:
-        """Return the address of the machine code for frames of these types."""
-        return int(self._for(frames).address)
+    def address(self, *args_types: types.Type) -> int:
+        """Return the address of the machine code for kernel arguments of these types."""
+        return int(self._for(args_types).address)
 
-    def from_python(self, *frames: types.Type, keeps_lock: bool = False) -> Callable[..., None]:
-        """Return the function as one that takes an address for each frame.
+    def from_python(self, *args_types: types.Type, keeps_gil: bool = False) -> Callable[..., None]:
+        """Return a Python function that takes the addresses of the kernel arguments.
 
-        Unless it keeps Python's lock, other threads run meanwhile.
+        Unless it keeps the GIL, other Python threads run meanwhile.
         """
-        if (frames, keeps_lock) not in self._callable:
-            kind = ctypes.PYFUNCTYPE if keeps_lock else ctypes.CFUNCTYPE
-            made = kind(None, *[ctypes.c_int64] * self._n_parameters)(self._for(frames).address)
-            self._callable[frames, keeps_lock] = made
-        return self._callable[frames, keeps_lock]
+        if (args_types, keeps_gil) not in self._callable:
+            kind = ctypes.PYFUNCTYPE if keeps_gil else ctypes.CFUNCTYPE
+            signature = kind(None, *[ctypes.c_int64] * self._n_parameters)
+            self._callable[args_types, keeps_gil] = signature(self._for(args_types).address)
+        return self._callable[args_types, keeps_gil]
 
     @property
     def signatures(self) -> list[tuple[Any, ...]]:
-        """The types of frames it has been compiled for in this process."""
+        """The argument types for which the unit has been compiled in this process."""
         return list(self._compiled)
 
-    def _for(self, frames: tuple[types.Type, ...]) -> Any:
-        if frames not in self._compiled:
-            with _compiling:  # another thread may be at it: what it gets is used by both
-                if frames not in self._compiled:
-                    numbers = [types.int64] * (self._n_parameters - len(frames))
-                    self._compiled[frames] = self._compile((*numbers, *frames))
-        return self._compiled[frames]
+    def _for(self, args_types: tuple[types.Type, ...]) -> Any:
+        if args_types not in self._compiled:
+            with _compiling:
+                if args_types not in self._compiled:  # unless another thread has compiled it
+                    integers = [types.int64] * (self._n_parameters - len(args_types))
+                    self._compiled[args_types] = self._compile((*integers, *args_types))
+        return self._compiled[args_types]
 
     def _compile(self, arguments: tuple[types.Type, ...]) -> Any:
         announcement = Announcement(self.name)

@@ -1,4 +1,4 @@
-"""One row by conjugate gradients: work of k instead of k² per observation, and no Gram matrix."""
+"""One row by conjugate gradients: k instead of k² operations per observation, no Gram matrix."""
 
 from __future__ import annotations
 
@@ -7,22 +7,14 @@ from math import frexp, isfinite, ldexp
 import numpy as np
 
 from fastemf.kernels.compilation import helper, unit
-from fastemf.kernels.problem import (
-    ABOVE,
-    BELOW,
-    FLIPS,
-    ITERATIONS,
-    NOT_FINITE,
-    SEARCHES,
-    SOLVED,
-)
-from fastemf.kernels.row import add_slope, row_line_search, row_trial
-from fastemf.kernels.vectors import dots, gather_dots, lanes_of
+from fastemf.kernels.problem import ITERATIONS, NOT_FINITE, SEARCHES, SOLVED
+from fastemf.kernels.row import accept_step, add_slope, row_line_search, row_trial
+from fastemf.kernels.simd import dots, gather_dots, lanes_of
 
 
 @helper()
 def _curve(l, i, sweep, batch):
-    """Fill s with B p and `product` with H p, p in `toward`, while each chunk is in the cache."""
+    """Fill s with B p and `product` with H p for p = `toward`, chunk by chunk within the cache."""
     indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
     rows, s, ridge, p, out = batch.rows, batch.s, batch.ridge, batch.toward, batch.product
     spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
@@ -45,14 +37,14 @@ def _curve(l, i, sweep, batch):
 
 @unit()
 def conjugate(l, i, sweep, batch):
-    """Move x along p, from a few steps of conjugate gradients for H p = g with the signs frozen.
+    """Move x along p, computed by a few conjugate gradient steps for H p = g with fixed signs.
 
-    What p does to the residuals is summed on the way. Then, as after a Newton direction, the
-    full step is taken where that pays, else the exact minimum along p, so f never rises.
+    The change of the residuals is accumulated meanwhile. As after a Newton direction, the full
+    step is taken if it decreases f enough, else the exact minimum along p. So f never increases.
     """
     status, stats, f = sweep.reports.status, sweep.reports.stats, batch.f
     r, s, change, ridge = batch.r, batch.s, batch.change, batch.ridge
-    x, g, p, toward, product = batch.x, batch.g, batch.p, batch.toward, batch.product
+    g, p, toward, product = batch.g, batch.p, batch.toward, batch.product
     eps, at, q = sweep.problem.eps, batch.at[l], ridge.shape[1]
     d, lanes = sweep.rows.indptr[i + 1] - sweep.rows.indptr[i], lanes_of(r)
     whole = -(-d // lanes) * lanes
@@ -65,8 +57,8 @@ def conjugate(l, i, sweep, batch):
     if largest == 0:
         status[i] = SOLVED
         return
-    # All is in units of the gradient, as applying H twice would leave the dtype's range. So might
-    # the unit's square, which the compiler may form from factors, but not from exponents.
+    # Scaled by the gradient, because applying H twice could overflow. The square of the scale
+    # could overflow too: the compiler may form it from factors, but not from exponents.
     exponent = frexp(largest)[1]
     unit_of_g = r.dtype.type(ldexp(1.0, exponent))
     square = 0.0
@@ -111,17 +103,12 @@ def conjugate(l, i, sweep, batch):
     if not isfinite(predicted):
         return
     step = r.dtype.type(1)
-    after, above, below, flips = row_trial(l, i, change, step, sweep, batch)
-    if after > f[l] - 0.5 * predicted:
+    outcome = row_trial(l, i, change, step, sweep, batch)
+    if outcome[0] > f[l] - 0.5 * predicted:
         stats[i, SEARCHES] += 1
         step = r.dtype.type(row_line_search(l, i, change, sweep, batch))
-        after, above, below, flips = row_trial(l, i, change, step, sweep, batch)
+        outcome = row_trial(l, i, change, step, sweep, batch)
     stats[i, ITERATIONS] += 1
-    if after <= f[l]:
-        for a in range(q):
-            x[l, a] += step * p[l, a]
-        stats[i, FLIPS] += flips
-        f[l] = after
-        stats[i, ABOVE] = above
-        stats[i, BELOW] = below
+    if outcome[0] <= f[l]:
+        accept_step(l, i, step, outcome, sweep, batch)
     status[i] = SOLVED

@@ -1,11 +1,11 @@
-"""Compiled code that is kept on disk, and never loaded for anything but what it was compiled from.
+"""Disk cache of compiled code that is never stale.
 
-Numba stamps a cached function with the file it is written in and with nothing else, and gives
-the variants of a function numbered files that two processes may fill at once. Here the stamp
-covers every file of this folder, the compiler's flags and the width of the vectors, and the name
-of a file is a hash of the stamp, the signature and the processor. So code of other sources or
-types is never found, and processes that write the same file write the same code. A file that
-cannot be read or written costs a compilation and nothing else.
+Numba stamps a cached function with its own source file only, and stores the variants of a function
+in numbered files that two processes may write at the same time. Here the stamp covers every file
+of this folder, the compiler's flags and the vector width. The name of a cache file is a hash of
+the stamp, the signature and the processor. Code of other sources or types is therefore never
+loaded, and processes that write the same file write the same code. A file that cannot be read or
+written only costs a compilation.
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ from typing import Any
 
 import numba
 
-from fastemf.kernels.width import VECTOR_BYTES
+from fastemf.kernels.vector_width import VECTOR_BYTES
 from fastemf.support.terminal import stderr_is_terminal
 
-try:  # names that Numba does not promise: without them nothing is kept on disk
+try:  # private names of Numba; without them nothing is cached on disk
     from numba.core.caching import FunctionCache, IndexDataCacheFile
 
     CACHEABLE = True
 except ImportError:  # pragma: no cover
     CACHEABLE = False
 
-__all__ = ["CACHEABLE", "Announcement", "keep_on_disk"]
-
-# What damaged files make pickle raise, by its documentation, beside what reading them does.
+# Errors of reading a file, and those that pickle documents for damaged files.
 UNREADABLE = (
     OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError, KeyError,
     TypeError, ValueError,
@@ -41,21 +39,21 @@ UNREADABLE = (
 
 
 class Announcement:
-    """Tells a terminal what is being compiled, and how long it took."""
+    """Message on a terminal about a function that is being compiled."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._began = 0.0
 
     def begin(self) -> None:
-        """Say that compilation begins."""
+        """Print the name of the function."""
         if stderr_is_terminal():
             self._began = time.perf_counter()
             words = f"fastemf: compiling {self._name} for this machine ... "
             print(words, end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Say that it is over, if it was said to have begun."""
+        """Print the duration, if `begin` printed the name."""
         if self._began:
             print(f"{time.perf_counter() - self._began:.1f} s", file=sys.stderr, flush=True)
             self._began = 0.0
@@ -64,14 +62,14 @@ class Announcement:
 def keep_on_disk(
     compiled: Any, function: Callable[..., Any], flags: dict[str, Any], announcement: Announcement
 ) -> None:
-    """Let compiled code be kept beside the sources or in the user's cache, where Numba can."""
+    """Cache compiled code beside the sources or in the user's cache folder, if possible."""
     if not CACHEABLE:  # pragma: no cover
         return
 
     class StampedCache(FunctionCache):
         def __init__(self, function: Callable[..., Any]) -> None:
             super().__init__(function)
-            # A set prints in another order in every process.
+            # The order of a set differs between processes.
             described = [
                 (name, sorted(value) if isinstance(value, set) else value)
                 for name, value in sorted(flags.items())
@@ -99,23 +97,23 @@ def keep_on_disk(
             announcement.end()
             try:
                 super().save_overload(sig, data)
-            except OSError:  # a full disk: it compiles again next time
+            except OSError:  # such as a full disk: the next process compiles again
                 return
 
     try:
         compiled._cache = StampedCache(function)
     except (AttributeError, OSError, RuntimeError, TypeError):
-        return  # no folder to write to, or another Numba: it then compiles in every process
+        return  # no writable folder, or another version of Numba: every process compiles
 
 
 @cache
 def _sources() -> bytes:
-    """Hash every file that kernels are compiled from, and the vectors' width."""
+    """Hash the source files of the kernels and the vector width."""
     found = hashlib.blake2b(str(VECTOR_BYTES).encode(), digest_size=16)
     folder = Path(__file__).parent
     files = sorted(folder.rglob("*.py"))
     if not files:
-        raise RuntimeError(f"there are no sources in {folder}: nothing tells versions apart")
+        raise RuntimeError(f"no source files found in {folder}: cached code cannot be checked")
     for path in files:
         found.update(path.relative_to(folder).as_posix().encode() + b"\0")
         found.update(path.read_bytes())

@@ -1,9 +1,9 @@
-"""How much of a row's fit its own observations decide.
+"""Leverages of the observations of a row.
 
-At the solution of a row, with its signs frozen, the fitted value of observation j moves with the
-value observed by h_j = v_j w_j b_jᵀ H⁻¹ b_j, its leverage; without the observation, at the same
-ridge, the residual would be r_j / (1 − h_j). The sum of the leverages is the row's degrees of
-freedom.
+At the solution of a row, with fixed signs, the fitted value of observation j changes with the
+observed value by its leverage h_j = v_j w_j b_jᵀ H⁻¹ b_j. Without the observation, at the same
+ridge, the residual would be r_j / (1 − h_j). The sum of the leverages is the number of degrees of
+freedom of the row.
 """
 
 from __future__ import annotations
@@ -15,26 +15,23 @@ import numpy as np
 from fastemf.kernels.compilation import unit
 from fastemf.kernels.problem import FREEDOM, NOT_FINITE, WEIGHT
 
-__all__ = ["leverages"]
-
-DEPENDENT = 4.0  # times k times the rounding unit, of a coordinate's square beside the others
+DEPENDENT = 4.0  # times k eps: relative size of a pivot that counts as zero
 
 
 @unit()
 def leverages(l, i, sweep, batch):
-    """Report Σ h and Σ v w of a row that was evaluated with its curvature; and h, where asked.
+    """Report Σ h and Σ v w of a row that was evaluated with curvature, and optionally each h.
 
-    With weights v one unit of an observation is left out at a time, min(v, 1), so that weight
-    two is the observation twice; Σ h is over all units.
+    With weights v one unit of an observation, min(v, 1), is left out at a time, so that a weight
+    of two is equivalent to repeating the observation. Σ h is over all units.
     """
     indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
     ridge, gram, T, stats = batch.ridge, batch.gram, batch.triangle, sweep.reports.stats
     w, weights, out = batch.w, sweep.rows.weights, sweep.reports.leverages
     q, top, at, first = ridge.shape[1], l * batch.tall, batch.at[l], indptr[i]
     d = indptr[i + 1] - first
-    # H = L Lᵀ, then L⁻¹, both in the lower triangle of T. A coordinate that depends on those
-    # before it is left out, by zeros: without a ridge H may be singular, and the data then decide
-    # as much with the others alone.
+    # H = L Lᵀ, then L⁻¹, both in the lower triangle of T. Without a ridge H may be singular: a
+    # coordinate that depends linearly on the previous ones is replaced by zeros.
     freedom = 0.0
     smallest = DEPENDENT * q * sweep.problem.eps
     for a in range(q):
@@ -62,7 +59,7 @@ def leverages(l, i, sweep, batch):
     for a in range(q):
         if T[a, a] > 0:
             T[a, a] = 1 / T[a, a]
-        # Row a of L⁻¹ takes the place of that of L, from the rows above it, all along memory.
+        # Row a of L⁻¹ replaces row a of L, with contiguous access to the rows above it.
         for c in range(a):
             below = T[a, c]
             T[a, c] = 0.0
@@ -90,7 +87,7 @@ def leverages(l, i, sweep, batch):
             for c in range(a + 1):
                 total += T[a, c] * other[indices[first + e], c]
             square += total * total
-        share = 1.0
+        unit_weight = 1.0
         if weights.size and weights[first + e] > 1:
-            share = 1 / np.float64(weights[first + e])
-        out[first + e] = share * w[at + e] * square
+            unit_weight = 1 / np.float64(weights[first + e])
+        out[first + e] = unit_weight * w[at + e] * square

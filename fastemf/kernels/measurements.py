@@ -1,11 +1,9 @@
 """Measurements `<A_i, X Yᵀ>`, their adjoint and their design rows.
 
-Operators come in two kinds. Those that have every entry of every A_i (stored, or drawn as they
-are needed) are read row by row through `_fill`, which is the only function that knows where
-entries come from. Sparse ones list theirs.
+There are two kinds of operators. Dense ones have all entries of every A_i, stored or generated on
+demand, and are read row by row through `_fill`. Sparse ones list their entries.
 
-Sides are as everywhere: 0 asks for what multiplies the rows of X (A_i Y), 1
-for what multiplies those of Y (A_iᵀ X).
+Side 0 is the coefficient of the rows of X (A_i Y), side 1 that of the rows of Y (A_iᵀ X).
 """
 
 from __future__ import annotations
@@ -18,21 +16,21 @@ from numpy.typing import NDArray
 from fastemf.kernels.compilation import helper, unit
 from fastemf.kernels.random_entries import fill_gaussian, fill_rademacher
 
-STORED, GAUSSIAN, RADEMACHER = range(3)  # where `_fill` takes entries from
+STORED, GAUSSIAN, RADEMACHER = range(3)  # kinds of dense entries
 
 
-class Drawing(NamedTuple):
-    """Where every entry of every A_i comes from."""
+class DenseEntries(NamedTuple):
+    """The source of all entries of every A_i."""
 
     kind: int  # STORED, GAUSSIAN or RADEMACHER
-    key0: int  # the seed's two halves
+    key0: int  # the two halves of the seed
     key1: int
-    scale: float  # what unit entries are multiplied by
-    stored: NDArray[Any]  # (p, m, n); empty where entries are drawn
-    done: NDArray[np.bool_]  # whether the block that begins there had memory to end
+    scale: float  # standard deviation of the entries
+    stored: NDArray[Any]  # (p, m, n); empty if entries are generated
+    done: NDArray[np.bool_]  # whether the block that begins there was completed
 
 
-class Listing(NamedTuple):
+class SparseEntries(NamedTuple):
     """Sparse A_i: measurement i has the entries indptr[i] to indptr[i + 1]."""
 
     indptr: NDArray[np.int64]
@@ -41,9 +39,9 @@ class Listing(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Measurements out[i] = <A_i, X Yᵀ>; of a drawing, Y comes transposed."""
+    """Measurements out[i] = <A_i, X Yᵀ>; Y is transposed for `DenseEntries`."""
 
-    source: Drawing | Listing
+    source: DenseEntries | SparseEntries
     X: NDArray[Any]
     Y: NDArray[Any]
     out: NDArray[Any]
@@ -52,11 +50,11 @@ class Forward(NamedTuple):
 class Adjoint(NamedTuple):
     """Sums out[c] = S Y or Sᵀ X with S = Σ b_i A_i over chunk c.
 
-    Chunks do not depend on the threads, so neither does the sum over them. Of a drawing, the
-    factor comes transposed.
+    Chunks, and therefore the sum over them, do not depend on the number of threads. The factor
+    is transposed for `DenseEntries`.
     """
 
-    source: Drawing | Listing
+    source: DenseEntries | SparseEntries
     chunks: NDArray[np.int64]
     b: NDArray[np.float64]
     factor: NDArray[Any]
@@ -69,7 +67,7 @@ class Adjoint(NamedTuple):
 class DesignRows(NamedTuple):
     """Rows out[e] = vec(A_i Y) or vec(A_iᵀ X) for i = which[e]; see `Adjoint` for the factor."""
 
-    source: Drawing | Listing
+    source: DenseEntries | SparseEntries
     which: NDArray[np.int64]
     factor: NDArray[Any]
     side: int
@@ -78,7 +76,7 @@ class DesignRows(NamedTuple):
     out: NDArray[Any]
 
 
-# --- operators with every entry ------------------------------------------------------------
+# --- dense operators -----------------------------------------------------------------------
 
 
 @helper()
@@ -98,14 +96,14 @@ def _fill(source, i, r, n, words, row):
 
 @helper(allocates=True)
 def _scratch(source, n):
-    """Make room for one row, in whole groups of random entries, and for its random words."""
+    """Allocate one row, in whole groups of random entries, and its random words."""
     wide = (n + 127) // 128 * 128
     return np.empty((2, wide // 2), np.uint64), np.empty(wide, source.stored.dtype)
 
 
 @unit(allocates=True)
 def forward(first, last, task):
-    """Fill a `Forward`. The rows of X Yᵀ are formed one at a time."""
+    """Compute a `Forward`; the rows of X Yᵀ are formed one at a time."""
     source, X, Yt, out = task.source, task.X, task.Y, task.out
     m, k = X.shape
     n = Yt.shape[1]
@@ -131,7 +129,7 @@ def forward(first, last, task):
 
 @unit(allocates=True)
 def adjoint(first, last, task):
-    """Fill an `Adjoint`. The rows of S are formed one at a time."""
+    """Compute an `Adjoint`; the rows of S are formed one at a time."""
     source, chunks, b, factor = task.source, task.chunks, task.b, task.factor
     side, m, n, out = task.side, task.m, task.n, task.out
     words, row = _scratch(source, n)
@@ -164,7 +162,7 @@ def adjoint(first, last, task):
 
 @unit(allocates=True)
 def design(first, last, task):
-    """Fill a `DesignRows`."""
+    """Compute `DesignRows`."""
     source, which, factor = task.source, task.which, task.factor
     side, m, n, out = task.side, task.m, task.n, task.out
     words, row = _scratch(source, n)
@@ -197,7 +195,7 @@ def design(first, last, task):
 
 @unit()
 def sparse_forward(first, last, task):
-    """Fill a `Forward` of a `Listing`."""
+    """Compute a `Forward` of `SparseEntries`."""
     indptr, cells, values = task.source.indptr, task.source.cells, task.source.values
     X, Y, out = task.X, task.Y, task.out
     n, k = Y.shape
@@ -212,7 +210,7 @@ def sparse_forward(first, last, task):
 
 @unit()
 def sparse_adjoint(first, last, task):
-    """Fill an `Adjoint` of a `Listing`."""
+    """Compute an `Adjoint` of `SparseEntries`."""
     indptr, cells, values = task.source.indptr, task.source.cells, task.source.values
     chunks, b, factor = task.chunks, task.b, task.factor
     side, n, out = task.side, task.n, task.out
@@ -231,7 +229,7 @@ def sparse_adjoint(first, last, task):
 
 @unit()
 def sparse_design(first, last, task):
-    """Fill a `DesignRows` of a `Listing`."""
+    """Compute `DesignRows` of `SparseEntries`."""
     indptr, cells, values = task.source.indptr, task.source.cells, task.source.values
     which, factor, side, n, out = task.which, task.factor, task.side, task.n, task.out
     k = factor.shape[1]

@@ -1,4 +1,4 @@
-"""Medians of the values of each group of entries, by selection: no group is sorted."""
+"""Weighted medians of groups of entries by quickselect."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from fastemf.kernels.compilation import helper, unit
 
-__all__ = ["Groups", "fill_medians"]
 
-
-class Groups(NamedTuple):
-    """Values and weights by group, and where the medians go; weights may be empty."""
+class MedianArgs(NamedTuple):
+    """Values and weights by group, and the array for the medians; weights may be empty."""
 
     indptr: NDArray[np.int64]
     values: NDArray[Any]
@@ -28,13 +26,19 @@ def _swap(array, i, j):
 
 @helper()
 def _median(b, v, count, half):
-    """Find where half of the weight is reached; b and v are rearranged."""
-    low, high, below = 0, count, 0.0  # the median is among low … high − 1, with less weight below
+    """Return the value at which half of the weight is reached; b and v are reordered."""
+    low, high, below = (
+        0,
+        count,
+        0.0,
+    )  # the median is among low … high − 1; `below` is the weight below
     pivot, reached, state = np.float64(b[0]), 0.0, 1
     while low < high:
-        state = (state * 1103515245 + 12345) & 0x7FFFFFFF  # sorted data are no worse than others
+        state = (
+            state * 1103515245 + 12345
+        ) & 0x7FFFFFFF  # a random pivot, so that sorted data are not a bad case
         chosen = b[low + (state >> 8) % (high - low)]
-        # low … less − 1 are below what was chosen, less … at − 1 equal, more … high − 1 above.
+        # low … less − 1 are below the pivot, less … at − 1 equal, more … high − 1 above.
         less, at, more = low, low, high
         lighter, equal = 0.0, 0.0
         while at < more:
@@ -64,7 +68,7 @@ def _median(b, v, count, half):
         low = more
     if reached > half:
         return pivot
-    above = np.inf  # just half of the weight is at the pivot or below
+    above = np.inf  # exactly half of the weight is at or below the pivot
     for e in range(count):
         if pivot < b[e] < above:
             above = np.float64(b[e])
@@ -73,7 +77,7 @@ def _median(b, v, count, half):
 
 @unit(allocates=True)
 def fill_medians(first, last, groups):
-    """Write the medians of groups first … last − 1; NaN for those without entries."""
+    """Write the medians of groups first … last − 1; NaN for empty groups."""
     indptr, values, weights, out = groups.indptr, groups.values, groups.weights, groups.out
     longest = 0
     for i in range(first, last):

@@ -1,4 +1,4 @@
-"""Random entries of measurement matrices, drawn as they are needed.
+"""Random entries of measurement matrices, generated on demand.
 
 The generator is Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 1, 2, 3", SC 2011) with the seed as its 64-bit key. Its counter is (t, r, i, stream):
@@ -13,10 +13,10 @@ row r of measurement i is drawn in groups t of
   Groups give columns t and t + ceil(n / 2). 52 bits of u reach 8.49 standard deviations.
 - 128 Rademacher entries (stream 1), one bit each: columns 128 t to 128 t + 127.
 
-An entry is a pure function of its counter, so entries do not depend on blocks,
-threads, processes or the order of access. The generator is compiled without any
-freedom to rearrange its arithmetic and uses +, −, ×, ÷, √ and bit operations only: its
-entries are bitwise identical on every machine, with or without the JIT.
+An entry is a pure function of its counter, so entries do not depend on blocks, threads, processes
+or the order of access. The generator is compiled without permission to rearrange arithmetic and
+uses +, −, ×, ÷, √ and bit operations only: entries are bitwise identical on every machine, with or
+without the JIT.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from math import factorial, pi, sqrt
 import numpy as np
 
 from fastemf.kernels.compilation import helper
-
-__all__ = ["fill_gaussian", "fill_rademacher", "philox"]
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
@@ -47,7 +45,7 @@ LN_2 = 0.6931471805599453
 
 # Taylor coefficients: atanh(s) / s in s², cos(π y / 4) and sin(π y / 4) / y in y².
 # The first term left out is below 1e-16 on the ranges used: s² < 0.0295, |y| <= 1. They are
-# rounded from exact fractions, as a machine's own power function need not be exact.
+# rounded from exact fractions, because pow() is not exact on every machine.
 ATANH = tuple(1.0 / (2 * j + 1) for j in range(10))
 EIGHTH_TURN = Fraction(pi) / 4
 COS, SIN = (
@@ -61,7 +59,7 @@ COS, SIN = (
 
 @helper(exact=True)
 def _philox_round(c0, c1, c2, c3, k0, k1, number):
-    # The words are 32-bit ones, widened: LLVM's cheap vector product needs to see that.
+    # Widened 32-bit words let LLVM use a cheap vector product.
     first, second = MULTIPLIERS[0] * np.uint64(c0), MULTIPLIERS[1] * np.uint64(c2)
     k0 = np.uint32((k0 + np.uint64(number) * WEYL[0]) & LOW)
     k1 = np.uint32((k1 + np.uint64(number) * WEYL[1]) & LOW)
@@ -91,7 +89,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 
 @helper(exact=True)
-def _joined(low, high):
+def _join(low, high):
     return (np.uint64(high) << HALF) | np.uint64(low)
 
 
@@ -121,7 +119,7 @@ def _log(u):
 
 
 @helper(exact=True)
-def _signed(value, word):
+def _set_sign(value, word):
     """Change the sign of a value where the word's last bit is set."""
     return _float(_bits(value) ^ ((word & ONE) << SIGN_BIT))
 
@@ -130,8 +128,8 @@ def _signed(value, word):
 def _draw_words(key0, key1, i, r, first, second, count):
     for t in range(count):
         w0, w1, w2, w3 = philox(np.uint32(t), np.uint32(r), np.uint32(i), STREAM_0, key0, key1)
-        first[t] = _joined(w0, w1)
-        second[t] = _joined(w2, w3)
+        first[t] = _join(w0, w1)
+        second[t] = _join(w2, w3)
 
 
 @helper(exact=True)
@@ -145,14 +143,14 @@ def _draw_normals(first, second, scale, left, right, count):
         sin = ((SIN[7] * z + SIN[6]) * z + SIN[5]) * z + SIN[4]
         sin = ((((sin * z + SIN[3]) * z + SIN[2]) * z + SIN[1]) * z + SIN[0]) * y
         radius = scale * sqrt(-_log(u))
-        left[t] = _signed(radius * (cos - sin), first[t])
-        right[t] = _signed(radius * (cos + sin), second[t])
+        left[t] = _set_sign(radius * (cos - sin), first[t])
+        right[t] = _set_sign(radius * (cos + sin), second[t])
 
 
 @helper(exact=True)
 def fill_gaussian(key0, key1, scale, i, r, n, words, row):
-    """Draw row r of A_i, Gaussian, into row[:n]; `words` is scratch."""
-    # There are two loops over plain arrays, as LLVM vectorises either, but not both in one.
+    """Generate row r of a Gaussian A_i in row[:n]; `words` is scratch."""
+    # LLVM vectorises two separate loops, but not one combined loop.
     half = (n + 1) // 2
     _draw_words(key0, key1, i, r, words[0], words[1], half)
     _draw_normals(words[0], words[1], scale, row[:half], row[half:], half)
@@ -160,12 +158,12 @@ def fill_gaussian(key0, key1, scale, i, r, n, words, row):
 
 @helper(exact=True)
 def fill_rademacher(key0, key1, scale, i, r, n, row):
-    """Draw row r of A_i, ± scale, into row[:n]."""
+    """Generate row r of A_i, with entries ± scale, in row[:n]."""
     plus = _bits(scale)
     bits = row.view(np.uint64)
     for t in range((n + 127) // 128):
         w0, w1, w2, w3 = philox(np.uint32(t), np.uint32(r), np.uint32(i), STREAM_1, key0, key1)
-        first, second = _joined(w0, w1), _joined(w2, w3)
+        first, second = _join(w0, w1), _join(w2, w3)
         left, right = bits[128 * t : 128 * t + 64], bits[128 * t + 64 : 128 * t + 128]
         for j in range(64):
             left[j] = plus | (((first >> np.uint64(j)) & ONE) << SIGN_BIT)

@@ -1,10 +1,10 @@
-"""One row: its residuals, gradient and curvature at x, and how far it moves along a direction.
+"""One row: residuals, gradient and curvature at x, and the step along a direction.
 
-The work of k² per observation is a sum of outer products, for the Gram matrix and the gradient
-together, and goes through register tiles. Weights take two values only, so after the first Gram
-matrix only the observations whose sign flipped are corrected.
+The Gram matrix and the gradient are sums of outer products, k² operations per observation, and are
+computed together in register tiles. Weights take two values only, so after the first Gram matrix
+only observations whose residual changed sign are corrected.
 
-Throughout, l is the row's number in the batch and i its number in the matrix.
+Throughout, l is the number of the row in the batch and i its number in the matrix.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from fastemf.kernels import newton
 from fastemf.kernels.compilation import helper, unit
-from fastemf.kernels.frames import invoke
+from fastemf.kernels.kernel_args import invoke
+from fastemf.kernels.loss import combine_by_sign, sign_weight
 from fastemf.kernels.problem import (
     ABOVE,
     BELOW,
@@ -27,7 +28,7 @@ from fastemf.kernels.problem import (
     SEARCHES,
     SOLVED,
 )
-from fastemf.kernels.vectors import (
+from fastemf.kernels.simd import (
     copy,
     dots,
     fetch,
@@ -44,8 +45,8 @@ from fastemf.kernels.vectors import (
     trial,
     update_residuals,
 )
-from fastemf.kernels.vectors.tiles import CORNER, Run, Summands
-from fastemf.kernels.width import TILE_ROWS, VECTOR_BYTES
+from fastemf.kernels.simd.operands import CORNER, Run, Summands
+from fastemf.kernels.vector_width import TILE_ROWS, VECTOR_BYTES
 
 HALF = TILE_ROWS // 2
 _tile_full_2, _tile_full_1 = make_tile(TILE_ROWS, 2), make_tile(TILE_ROWS, 1)
@@ -54,25 +55,19 @@ _slope_full_2, _slope_full_1 = make_tile(TILE_ROWS, 2, True), make_tile(TILE_ROW
 _slope_plus_2 = make_tile(TILE_ROWS + 2, 2, True, lines=2)
 _slope_plus_1 = make_tile(TILE_ROWS + 2, 1, True)
 _slope_4, _slope_1 = make_tile(0, 4, True, lines=0), make_tile(0, 1, True, lines=0)
-# Where the diagonal goes through the first vector: from its beginning on, from its middle on.
+# Tiles whose first vector contains the diagonal, from its beginning or from its middle on.
 _even_2, _even_1 = make_tile(TILE_ROWS, 2, whole=HALF), make_tile(TILE_ROWS, 1, whole=HALF)
 _odd_2, _odd_1 = make_tile(TILE_ROWS, 2, whole=0), make_tile(TILE_ROWS, 1, whole=0)
 _slope_even_2 = make_tile(TILE_ROWS, 2, True, whole=HALF)
 _corner_10, _corner_12 = make_corner_tile(10), make_corner_tile(12)
 
 AHEAD = 256  # values
-# Such machines have the 32 registers that corners need, and do more half vectors at a time.
+# Machines with AVX-512 have the 32 registers that corner tiles need.
 CORNERS = HALVES = VECTOR_BYTES == 64
 
 _bound_of_f = helper()(newton.bound_of_f)
 _is_solved = helper()(newton.is_solved)
 _rounding_of = helper()(newton.rounding_of)
-
-
-@helper()
-def sign_weight(r, upper, lower):
-    """Apply the sign rule: the weight is ω where r ≥ 0, 1 − ω where r < 0."""
-    return upper if r >= 0 else lower
 
 
 # --- residuals, gradient, curvature --------------------------------------------------------
@@ -82,10 +77,10 @@ def sign_weight(r, upper, lower):
 def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
     """Add Σ w y yᵀ to the Gram matrix, from the diagonal on, and Σ w r y to the gradient.
 
-    What is left of the diagonal means nothing. The sums go over `count` observations from `at`
-    on, whose packed rows begin at `place`. Without `keep` both are overwritten. With `flips` the
-    weights are their changes, in s, and w holds the residuals. Meanwhile the rows for
-    indices[ahead:] are prefetched.
+    Elements left of the diagonal are undefined. The sums are over `count` observations from `at`
+    on, whose packed rows begin at `place`. Without `keep` the targets are overwritten. With
+    `flips`, s contains the changes of the weights and w the residuals. The rows for
+    indices[ahead:] are prefetched meanwhile.
     """
     w, r = batch.w, batch.r
     if flips:
@@ -101,14 +96,14 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
             _corner_12(summands, run)
         return
     if not CORNERS and TILE_ROWS < q <= TILE_ROWS + 2 and wide <= 2 * lanes:
-        # One tile takes all: a tile of two rows would wait for its own sums.
+        # One tile for all rows: a tile of two rows would wait for its own sums.
         if wide > lanes:
             _slope_plus_2(summands, run, 0, 0, 0)
         else:
             _slope_plus_1(summands, run, 0, 0, 0)
         return
     a = 0
-    line = 0  # one more per tile, so that none asks for more than memory can deliver meanwhile
+    line = 0  # prefetch one line per tile, so that memory keeps up
     if HALVES and lanes == TILE_ROWS and wide > lanes:
         _slope_even_2(summands, run, 0, 0, 0)
         a = 2 * lanes
@@ -121,7 +116,7 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
         _slope_full_1(summands, run, 0, a, line)
         line += lanes
     for b in range(TILE_ROWS, q, TILE_ROWS):
-        # Tiles are full ones, but at the end the smallest that covers what is left.
+        # Full tiles, and at the end the smallest tile that covers the remaining rows.
         a = b // lanes * lanes
         if HALVES and q - b > HALF and (lanes == TILE_ROWS or b % lanes > 0):
             line = min(line, wide - lanes)
@@ -157,7 +152,7 @@ def add_products(l, place, at, count, keep, ahead, flips, sweep, batch):
 
 @helper()
 def add_slope(l, place, at, count, keep, r, out, sweep, batch):
-    """Add Σ w r y to out[l]: the gradient's part of `add_products` alone."""
+    """Add Σ w r y to out[l], as `add_products` does for the gradient."""
     rows, w, gram = batch.rows, batch.w, batch.gram
     summands = Summands(rows, w, r, gram, out, sweep.rows.indices, sweep.problem.other)
     run = Run(place, at, count, keep, 0, l, 0)
@@ -173,7 +168,7 @@ def add_slope(l, place, at, count, keep, r, out, sweep, batch):
 
 @helper()
 def fetch_observed(i, o, count, e, sweep, batch):
-    """Fill r from o on with `count` values from e on less their offsets, v with their weights."""
+    """Copy `count` values minus offsets from e on to r[o:], and their weights to v[o:]."""
     indices, weights, offset = sweep.rows.indices, sweep.rows.weights, sweep.problem.offset
     sample, v, r = sweep.problem.sample, batch.v, batch.r
     scales, marks, own, begin, span = (
@@ -194,7 +189,7 @@ def fetch_observed(i, o, count, e, sweep, batch):
 
 @helper()
 def report_row(l, i, above, below, size, curvature, again, sweep, batch):
-    """Add the ridge to g and f, and report what `evaluate` found."""
+    """Add the ridge to g and f, and store the results of `evaluate`."""
     stats, eps, q = sweep.reports.stats, sweep.problem.eps, batch.ridge.shape[1]
     ridge, x, g, gram = batch.ridge, batch.x, batch.g, batch.gram
     upper, lower = g.dtype.type(sweep.problem.upper), g.dtype.type(sweep.problem.lower)
@@ -202,7 +197,7 @@ def report_row(l, i, above, below, size, curvature, again, sweep, batch):
     for a in range(q):
         g[l, a] -= ridge[l, a] * x[l, a]
         penalty += ridge[l, a] * np.float64(x[l, a]) * x[l, a]
-    f = upper * above + lower * below + penalty
+    f = combine_by_sign(above, below, upper, lower) + penalty
     batch.f[l] = f
     stats[i, ABOVE] = above
     stats[i, BELOW] = below
@@ -213,15 +208,15 @@ def report_row(l, i, above, below, size, curvature, again, sweep, batch):
         top = l * batch.tall
         for a in range(q):
             size += q * np.float64(gram[top + a, a]) * x[l, a] ** 2
-    batch.noise[l] = 256 * eps * eps * size  # residuals are differences of numbers of this size
+    batch.noise[l] = 256 * eps * eps * size  # residuals are differences of such numbers
 
 
 @unit()
 def evaluate(l, i, curvature, again, sweep, batch):
-    """Compute all there is to know at x: r, half the negative gradient g, and f.
+    """Compute r, half the negative gradient g, and f at x.
 
-    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding of f.
-    Σ v r² over the residuals ≥ 0 and < 0 goes to the reports.
+    With `curvature` the Gram matrix is computed too; unless `again`, so is the rounding error of
+    f. The reports receive Σ v r² over the residuals ≥ 0 and < 0.
     """
     indptr, indices, values = sweep.rows.indptr, sweep.rows.indices, sweep.rows.values
     other, code = sweep.problem.other, sweep.code
@@ -270,7 +265,7 @@ def row_times(l, i, p, s, sweep, batch):
 
 @helper()
 def _correct_flips(l, i, sweep, batch):
-    """Subtract s from r, and correct Gram matrix and gradient where residuals change sign."""
+    """Subtract s from r, and correct the Gram matrix and the gradient where signs change."""
     indptr, indices, other = sweep.rows.indptr, sweep.rows.indices, sweep.problem.other
     rows, v, r, s, w = batch.rows, batch.v, batch.r, batch.s, batch.w
     spare, chunk, home, at = batch.spare, batch.chunk, batch.home[l], batch.at[l]
@@ -283,7 +278,7 @@ def _correct_flips(l, i, sweep, batch):
         lane = 0
         while changed:
             if changed & 1:
-                # Copied to the front, which is done with; w is rebuilt before it is read again.
+                # Copied to the front, which is no longer needed; w is rebuilt before its next use.
                 s[at + found] = s[o + lane]
                 w[at + found] = r[o + lane]
                 if home >= 0:
@@ -303,7 +298,7 @@ def _correct_flips(l, i, sweep, batch):
 
 @helper()
 def row_trial(l, i, s, step, sweep, batch):
-    """Compute what a step gives: f, Σ v r² over residuals ≥ 0 and < 0, weights that change."""
+    """Compute f, Σ v r² over residuals ≥ 0 and < 0, and the number of sign changes."""
     indptr, ridge, x, p = sweep.rows.indptr, batch.ridge, batch.x, batch.p
     upper, lower = sweep.problem.upper, sweep.problem.lower
     d, lanes = indptr[i + 1] - indptr[i], lanes_of(s)
@@ -313,7 +308,7 @@ def row_trial(l, i, s, step, sweep, batch):
     for a in range(ridge.shape[1]):
         xa = np.float64(x[l, a] + step * p[l, a])
         penalty += ridge[l, a] * xa * xa
-    f = upper * above + lower * below + penalty
+    f = combine_by_sign(above, below, upper, lower) + penalty
     return f, above, below, flips if upper != lower else 0.0
 
 
@@ -321,8 +316,8 @@ def row_trial(l, i, s, step, sweep, batch):
 def row_line_search(l, i, s, sweep, batch):
     """Find the exact minimum along p: the root of the derivative, which is piecewise linear.
 
-    It is Newton's method in one unknown, kept inside a bracket; it lands on the root as soon
-    as it reaches the root's own linear piece, so no breakpoints need sorting.
+    Newton's method in one unknown, within a bracket, reaches the root once it is on the linear
+    piece that contains the root. The breakpoints need not be sorted.
     """
     indptr, v, r, at = sweep.rows.indptr, batch.v, batch.r, batch.at[l]
     ridge, x, p = batch.ridge, batch.x, batch.p
@@ -357,47 +352,52 @@ def row_line_search(l, i, s, sweep, batch):
     return step
 
 
+@helper()
+def accept_step(l, i, step, trial, sweep, batch):
+    """Move x along p, and store the result of `row_trial`."""
+    stats, x, p = sweep.reports.stats, batch.x, batch.p
+    for a in range(batch.ridge.shape[1]):
+        x[l, a] += step * p[l, a]
+    batch.f[l], stats[i, ABOVE], stats[i, BELOW] = trial[0], trial[1], trial[2]
+    stats[i, FLIPS] += trial[3]
+
+
 @unit()
 def step(l, i, sweep, batch):
-    """Move x along p as far as that pays; set the status, and whether to evaluate afresh."""
+    """Move x along p; set the status, and whether the row must be evaluated again."""
     status, stats, f = sweep.reports.status, sweep.reports.stats, batch.f
-    r, s, x, g, p = batch.r, batch.s, batch.x, batch.g, batch.p
-    predicted, kept, noise = batch.predicted[l], batch.share[l], batch.noise[l]
+    r, s, g, p = batch.r, batch.s, batch.g, batch.p
+    predicted, kept, noise = batch.predicted[l], batch.pivot_ratio[l], batch.noise[l]
     batch.afresh[l] = False
     if not isfinite(predicted):
         status[i] = NOT_FINITE
         return
-    eps, q = sweep.problem.eps, batch.ridge.shape[1]
+    eps = sweep.problem.eps
     d = sweep.rows.indptr[i + 1] - sweep.rows.indptr[i]
     rounding = _rounding_of(f[l], noise, eps)
     row_times(l, i, p, s, sweep, batch)
     along = r.dtype.type(1)
-    after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
-    if not after <= _bound_of_f(f[l], predicted, rounding, True):  # nor where it overflowed
+    outcome = row_trial(l, i, s, along, sweep, batch)
+    if not outcome[0] <= _bound_of_f(f[l], predicted, rounding, True):  # also if it overflowed
         stats[i, SEARCHES] += 1
         along = r.dtype.type(row_line_search(l, i, s, sweep, batch))
-        after, above, below, flips = row_trial(l, i, s, along, sweep, batch)
+        outcome = row_trial(l, i, s, along, sweep, batch)
     stats[i, ITERATIONS] += 1
     status[i] = SOLVED if kept > 0 else MINIMUM_NORM
-    if not after <= _bound_of_f(f[l], predicted, rounding, False):  # x is as good as it gets
+    if not outcome[0] <= _bound_of_f(f[l], predicted, rounding, False):  # x is optimal to rounding
         return
-    for a in range(q):
-        x[l, a] += along * p[l, a]
-    stats[i, FLIPS] += flips
-    f[l] = after
-    stats[i, ABOVE] = above
-    stats[i, BELOW] = below
-    accurate = kept * kept > eps
+    accept_step(l, i, along, outcome, sweep, batch)
+    flips, accurate = outcome[3], kept * kept > eps
     if _is_solved(predicted, rounding, noise, flips, along, accurate):
         return
     status[i] = CAPPED
-    if sweep.problem.max_newton == 1:  # nothing follows that would need g
+    if sweep.problem.max_newton == 1:  # g is not needed any more
         return
     if along != 1 or 2 * flips > d or not accurate:  # many flips: a fresh Gram matrix is cheaper
         batch.afresh[l] = True
         return
-    # After a full step the frozen quadratic has no gradient left: what there is comes from the
-    # observations that changed weight.
+    # After a full step the gradient of the quadratic is zero: only observations whose weight
+    # changed contribute.
     for a in range(g.shape[1]):
         g[l, a] = 0
     _correct_flips(l, i, sweep, batch)

@@ -1,9 +1,9 @@
-"""Launches of units over blocks, in parallel; the only file that touches Numba's thread settings.
+"""Parallel launches of units over blocks; the only module that uses Numba's thread settings.
 
-Three facts shape it. On the `workqueue` layer two Python threads that launch a
-parallel kernel at once abort the process. A child forked after a parallel
-launch dies in its first one. And `set_num_threads` is per Python thread. So
-there is one lock around every launch, and such a child runs serially.
+Three properties of Numba shape it. On the `workqueue` layer, two Python threads that launch
+parallel kernels at the same time abort the process. A child that was forked after a parallel
+launch dies in its first own launch. `set_num_threads` applies to one Python thread. Therefore a
+lock surrounds every launch, and a forked child runs serially.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from fastemf.kernels.compilation import INTERPRETED, Unit, loop
-from fastemf.kernels.frames import Frame, invoke, pack
+from fastemf.kernels.kernel_args import KernelArgs, invoke, pack
 from fastemf.support.validation import check_integer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _lock = threading.Lock()
-_launched = False  # a parallel kernel ran in this process: its thread pool exists
-_serial = False  # forked from such a process: the pool is gone
+_launched = False  # a parallel kernel ran in this process, so its thread pool exists
+_serial = False  # forked from such a process, so the pool is gone
 _blas_lock = threading.Lock()
 _blas_is_limited = ContextVar("_blas_is_limited", default=False)
 
 
 def _after_fork() -> None:
     global _lock, _blas_lock, _serial
-    # The old locks may be held by threads that no longer exist.
+    # Threads that no longer exist may hold the old locks.
     _lock, _blas_lock = threading.Lock(), threading.Lock()
-    # Other code in the process may have launched kernels too; Numba's flag is not public.
+    # Other code in the process may have launched kernels; Numba's flag is not public.
     _serial = _launched or bool(getattr(parallel, "_is_initialized", False))
 
 
@@ -51,33 +51,33 @@ if hasattr(os, "register_at_fork"):
 
 
 def count_threads(n_jobs: Any) -> int:
-    """Count the threads that scikit-learn's `n_jobs` means: -1 all, -2 all but one, at most all."""
+    """Return the number of threads for `n_jobs`, as in scikit-learn: -1 all, -2 all but one."""
     available = int(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     if n_jobs is None:
         return 1
     jobs = check_integer(n_jobs, "n_jobs", minimum=-(10**9))
     if jobs == 0:
-        raise ValueError("n_jobs must not be 0: give a number of threads, or -1 for all")
+        raise ValueError("n_jobs must not be 0; give a number of threads, or -1 for all, got 0")
     return min(jobs, available) if jobs > 0 else max(1, available + 1 + jobs)
 
 
 @loop
-def _in_parallel(address, frame, blocks):
+def _in_parallel(address, args, blocks):
     for b in numba.prange(blocks.size - 1):
-        invoke(address, blocks[b], blocks[b + 1], frame)
+        invoke(address, blocks[b], blocks[b + 1], args)
 
 
-def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) -> None:
-    """Run ``unit(blocks[b], blocks[b + 1], frame)`` for all b, in parallel where that is safe.
+def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], args: KernelArgs) -> None:
+    """Run ``unit(blocks[b], blocks[b + 1], args)`` for all b, in parallel where that is safe.
 
-    The same machine code runs either way, so the results are bitwise identical.
+    Serial and parallel launches run the same machine code: results are bitwise identical.
     """
     global _launched
     if INTERPRETED:
         for first, last in pairwise(blocks.tolist()):
-            unit.function(first, last, frame)
+            unit.function(first, last, args)
         return
-    packed = pack(frame)
+    packed = pack(args)
     if _serial or n_threads == 1 or blocks.size <= 2:
         call = unit.from_python(packed.type)
         for first, last in pairwise(blocks.tolist()):
@@ -94,16 +94,16 @@ def launch(unit: Unit, n_threads: int, blocks: NDArray[np.int64], frame: Frame) 
             numba.set_num_threads(before)
 
 
-def prepared(unit: Unit, first: int, last: int, frame: Frame) -> Callable[[], None]:
-    """Make ``unit(first, last, frame)`` a function to be called again and again, for short work.
+def bind_block(unit: Unit, first: int, last: int, args: KernelArgs) -> Callable[[], None]:
+    """Return a function that runs ``unit(first, last, args)``, for short work that is repeated.
 
-    It keeps Python's lock, which other threads, once they have it, may hold for milliseconds.
-    The machine code is that of `launch`, so the results are bitwise identical.
+    It keeps the GIL, because other threads may hold the GIL for milliseconds once it is released.
+    The machine code is the same as in `launch`, so results are bitwise identical.
     """
     if INTERPRETED:
-        return partial(unit.function, first, last, frame)
-    packed = pack(frame)
-    call = unit.from_python(packed.type, keeps_lock=True)
+        return partial(unit.function, first, last, args)
+    packed = pack(args)
+    call = unit.from_python(packed.type, keeps_gil=True)
 
     def run() -> None:
         call(first, last, packed.address)
@@ -111,37 +111,37 @@ def prepared(unit: Unit, first: int, last: int, frame: Frame) -> Callable[[], No
     return run
 
 
-def ready(unit: Unit, frame: Frame) -> Callable[..., None]:
-    """Make a unit a function of its whole numbers alone, to be called again and again on a frame.
+def bind_unit(unit: Unit, args: KernelArgs) -> Callable[..., None]:
+    """Return a function of the unit's integers, for repeated calls with the same arguments.
 
-    Other threads of Python run meanwhile.
+    Other Python threads run meanwhile.
     """
     if INTERPRETED:
-        return lambda *numbers: unit.function(*numbers, frame)
-    packed = pack(frame)
+        return lambda *integers: unit.function(*integers, args)
+    packed = pack(args)
     call = unit.from_python(packed.type)
 
-    def run(*numbers: int) -> None:
-        call(*numbers, packed.address)
+    def run(*integers: int) -> None:
+        call(*integers, packed.address)
 
     return run
 
 
-def balanced(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
-    """Cut rows into at most `n_blocks` runs with about equal work, and return the boundaries."""
+def balance_blocks(work: NDArray[np.float64], n_blocks: int) -> NDArray[np.int64]:
+    """Return the boundaries of at most `n_blocks` blocks of rows with about equal work."""
     done = np.cumsum(work)
     cuts = np.searchsorted(done, done[-1] * np.arange(1, n_blocks) / n_blocks)
     return np.unique(np.concatenate([[0], cuts, [work.size]])).astype(np.int64)
 
 
-def side_by_side(
+def map_threads(
     task: Callable[[Item], Result], items: Iterable[Item], n_threads: int
 ) -> list[Result]:
-    """Call a task with each item, several at once, and return the results in the items' order.
+    """Call a task for each item in a pool of Python threads; return results in the items' order.
 
-    These are threads of Python, each with a BLAS of one, whose kernels must not be launched in
-    parallel again: for work in pieces that are too short to be shared well. Other threads that
-    want a BLAS of one wait until all is done.
+    Each thread uses single-threaded BLAS and must not launch parallel kernels. This is meant for
+    pieces of work that are too short for a parallel kernel. Other threads that need
+    `single_threaded_blas` wait until all items are done.
     """
     items = list(items)
     if INTERPRETED or n_threads == 1 or len(items) < 2:
@@ -149,12 +149,12 @@ def side_by_side(
     with single_threaded_blas(), ThreadPoolExecutor(min(n_threads, len(items))) as pool:
         futures = []
         try:
-            with suppress(RuntimeError):  # the main thread has ended, and no new one may begin
+            with suppress(RuntimeError):  # no threads can start after the main thread has ended
                 for item in items:
-                    # What a thread knows of its surroundings, as NumPy's errstate, it is told.
+                    # Context variables, such as NumPy's errstate, apply to the thread too.
                     futures.append(pool.submit(copy_context().run, task, item))
             done = [future.result() for future in futures]
-        except BaseException:  # Ctrl-C, too
+        except BaseException:  # including Ctrl-C
             pool.shutdown(cancel_futures=True)
             raise
         return done + [task(item) for item in items[len(done) :]]
@@ -162,13 +162,13 @@ def side_by_side(
 
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
-    """Let BLAS use one thread, so that results do not depend on how many the machine has.
+    """Limit BLAS to one thread, so that results do not depend on the number of cores.
 
-    The limit holds for the whole process and overlapping ones restore each other's
-    values, so only one thread at a time may be inside, with those that work for it.
+    The limit applies to the whole process, and overlapping limits would restore each other's
+    values. Therefore only one thread at a time may enter, together with its worker threads.
     """
     if _blas_is_limited.get():
-        _blas().limit(limits=1, user_api="blas")  # some libraries have a limit for each thread
+        _blas().limit(limits=1, user_api="blas")  # some libraries limit each thread separately
         yield
         return
     with _blas_lock, _blas().limit(limits=1, user_api="blas"):
@@ -181,7 +181,7 @@ def single_threaded_blas() -> Iterator[None]:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """Find the BLAS libraries, once: the search runs in a ctypes callback, which loses a Ctrl-C."""
-    import scipy.linalg  # noqa: F401  # brings a BLAS of its own
+    """Find the BLAS libraries once; the search runs in a ctypes callback, which loses Ctrl-C."""
+    import scipy.linalg  # noqa: F401  # loads its own BLAS
 
     return ThreadpoolController()

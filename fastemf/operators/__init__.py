@@ -1,34 +1,22 @@
 """Linear maps A from m × n matrices to p measurements, b_i = <A_i, M>.
 
-All answer the same few questions (`Operator`) about a matrix that is given by its factors.
-`side` says which factor is asked about: 0 for X, whose rows are those of the matrix, 1 for Y.
+All operators have the methods of `Operator`, which take a matrix by its factors, M = X Yᵀ. The
+parameter `side` selects a factor: 0 for X, 1 for Y.
 
-| operator | its A_i |
+| operator | A_i |
 |---|---|
 | `Gaussian`, `Rademacher` | random, never stored; they have the restricted isometry property |
-| `Dense` | stored, every entry |
-| `Sparse` | stored, few entries each |
+| `Dense` | all entries stored |
+| `Sparse` | few entries each |
 | `Entries` | one entry each: completion as linear measurements |
 | `RankOne` | u_i v_iᵀ |
-| `Linear` | whatever a linear operator of scipy computes |
+| `Linear` | computed by a scipy linear operator |
 """
 
 from __future__ import annotations
 
-from fastemf.operators.dense import Dense
-from fastemf.operators.drawn import Gaussian, Rademacher
-from fastemf.operators.linear import Linear
+from fastemf.operators.kernel_operator import Dense, Entries, Gaussian, Rademacher, Sparse
+from fastemf.operators.linear import Linear, RankOne
 from fastemf.operators.operator import Operator
-from fastemf.operators.rank_one import RankOne
-from fastemf.operators.sparse import Entries, Sparse
 
-__all__ = [
-    "Dense",
-    "Entries",
-    "Gaussian",
-    "Linear",
-    "Operator",
-    "Rademacher",
-    "RankOne",
-    "Sparse",
-]
+__all__ = ["Dense", "Entries", "Gaussian", "Linear", "Operator", "Rademacher", "RankOne", "Sparse"]

@@ -1,4 +1,4 @@
-"""An operator from whatever a user calls one."""
+"""Conversion of arrays, sparse matrices and linear operators to an `Operator`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
-from fastemf.operators.adjoint_check import check_adjoint
-from fastemf.operators.dense import Dense
+from fastemf.operators.kernel_operator import Dense, Sparse
 from fastemf.operators.linear import Linear
-from fastemf.operators.operator import CheckedOperator, Operator
-from fastemf.operators.sparse import Sparse
+from fastemf.operators.operator import CheckedOperator, Operator, check_adjoint
 from fastemf.support.validation import check_shape
-
-__all__ = ["as_operator"]
 
 
 def as_operator(A: Any, shape: Any = None) -> Operator:
-    """Make an operator of whatever a user calls one; `shape` (m, n) for matrices of p rows."""
+    """Convert A to an operator; sparse matrices and linear operators need `shape` (m, n)."""
     if isinstance(A, CheckedOperator):
         operator: Operator = A
     elif sp.issparse(A) or isinstance(A, LinearOperator):

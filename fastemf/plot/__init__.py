@@ -1,8 +1,7 @@
-"""Pictures, on the axes you give or on new ones (needs matplotlib, the extra ``plot``).
+"""Plots with matplotlib (the extra ``plot``).
 
-Each function draws on `ax`, labels its axes with units and returns it. Colours are
-Okabe and Ito's, which colour-blind readers can tell apart, and lines differ in their
-dashes too, for print.
+Each function draws on `ax`, or on new axes, labels them with units, and returns them. Colours are
+those of Okabe and Ito, which are safe for colour-blind readers. Lines also differ in their dashes.
 """
 
 from __future__ import annotations
@@ -18,17 +17,9 @@ from fastemf.plot.errors import (
 from fastemf.plot.fits import asymmetric_loss, convergence, levels
 
 __all__ = [
-    "against_level",
-    "asymmetric_loss",
-    "convergence",
-    "error_boxes",
-    "error_distribution",
-    "histogram",
-    "levels",
-    "phase_diagram",
-    "selection",
-    "tuning",
-]
+    "against_level", "asymmetric_loss", "convergence", "error_boxes", "error_distribution",
+    "histogram", "levels", "phase_diagram", "selection", "tuning",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Pictures of the loss, of the way of a fit, and of what it predicts."""
+"""Plots of the loss, of the convergence of a fit, and of predicted levels."""
 
 from __future__ import annotations
 
@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fastemf.loss import sign_weights
-from fastemf.model.factorization import Factorization
-from fastemf.model.levels import Levels
-from fastemf.model.quantiles import Quantiles
-from fastemf.plot.axes import STYLES, drawn_on, scale_by_logarithm, styled
-from fastemf.support.level_names import expectile_name, quantile_name
+from fastemf.models.factorization import Factorization
+from fastemf.models.levels import Levels
+from fastemf.models.quantiles import Quantiles
+from fastemf.plot.axes import STYLES, assign_styles, get_axes, set_log_scale
+from fastemf.support.display_names import expectile_name, quantile_name
 from fastemf.support.validation import check_level
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["asymmetric_loss", "convergence", "levels"]
-
-NAMED = 60  # columns whose names fit below an axis
+MAX_LABELS = 60  # labels that fit below the axis
 
 
 def asymmetric_loss(omegas: Sequence[float] = (0.1, 0.5, 0.9), *, ax: Axes | None = None) -> Axes:
-    """Draw the loss of a residual, ρ(r) = |ω − 1(r < 0)| r², at each level.
+    """Plot the loss ρ(r) = |ω − 1(r < 0)| r² of a residual at each level.
 
     Examples
     --------
@@ -34,9 +32,9 @@ def asymmetric_loss(omegas: Sequence[float] = (0.1, 0.5, 0.9), *, ax: Axes | Non
     >>> len(ax.lines)
     2
     """
-    ax = drawn_on(ax)
+    ax = get_axes(ax)
     r = np.linspace(-2, 2, 401)
-    for omega, style in styled([check_level(omega) for omega in omegas]):
+    for omega, style in assign_styles([check_level(omega) for omega in omegas]):
         ax.plot(r, sign_weights(r, omega) * r**2, label=expectile_name(omega), **style)
     ax.set_xlabel("residual r = observed − predicted (the data's unit)")
     ax.set_ylabel("loss (squared unit)")
@@ -50,10 +48,9 @@ def convergence(
     unit: str = "the data's unit",
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the objective after each accepted sweep, of one fit or of several with labels.
+    """Plot the objective after each accepted sweep, of one fit or of several with labels.
 
-    Where the ridge follows the noise, it moves during the first sweeps and the objective
-    with it.
+    A noise-adaptive ridge, and with it the objective, changes during the first sweeps.
 
     Examples
     --------
@@ -65,9 +62,9 @@ def convergence(
     >>> ax.get_ylabel()
     'objective F (ms squared)'
     """
-    ax = drawn_on(ax)
+    ax = get_axes(ax)
     named = {"": fits} if isinstance(fits, Factorization) else fits
-    for (label, fit), (_, style) in zip(named.items(), styled(list(named)), strict=True):
+    for (label, fit), (_, style) in zip(named.items(), assign_styles(list(named)), strict=True):
         accepted = [record for record in fit.history if record.accepted]
         ax.plot(
             [record.sweep for record in accepted],
@@ -75,9 +72,8 @@ def convergence(
             label=label,
             **style,
         )
-    scale_by_logarithm(ax)
-    ax.set_xlabel("sweep")
-    ax.set_ylabel(f"objective F ({unit} squared)")
+    set_log_scale(ax)
+    ax.set(xlabel="sweep", ylabel=f"objective F ({unit} squared)")
     if len(named) > 1:
         ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return ax
@@ -86,12 +82,12 @@ def convergence(
 def levels(
     fitted: Levels | Quantiles, row: Any, *, unit: str = "the data's unit", ax: Axes | None = None
 ) -> Axes:
-    """Draw the levels of one row as bands from each low level to its high counterpart.
+    """Plot the levels or quantiles of one row, as bands and a line.
 
-    Columns are sorted by the middle level, which is a line where the number of levels is odd;
-    where it is even, by the upper of the two. They go by their labels where these fit. Of quantiles
-    the line is the one nearest to the median, and bands reach from it, or from those below it, to
-    those above.
+    For levels, bands extend from each low level to its high counterpart, and the line is the middle
+    level if their number is odd. For quantiles, the line is the one nearest to the median, and
+    bands extend from it, or from lower quantiles, to higher ones. Columns are sorted by the
+    middle level and labelled if there is room.
 
     Parameters
     ----------
@@ -102,7 +98,7 @@ def levels(
     unit
         Unit of the data.
     ax
-        Axes to draw on; new ones by default.
+        Axes to draw on; by default new ones.
 
     Examples
     --------
@@ -119,8 +115,8 @@ def levels(
     ['p50 to p95', 'p50 to p90', 'p50']
     """
     values = fitted.predict_block([row])[0]
-    ax = drawn_on(ax)
-    order_by, bands, lines = _of_levels(fitted)
+    ax = get_axes(ax)
+    order_by, bands, lines = _bands_and_lines(fitted)
     order = np.argsort(values[:, order_by], kind="stable")
     values = values[order]
     places = np.arange(1, len(values) + 1)
@@ -133,20 +129,19 @@ def levels(
         ax.step(places, values[:, middle], where="mid", color="black", lw=1.5, label=label)
     ax.margins(x=0.01)
     cols, rows = fitted.axes[1].name or "columns", fitted.axes[0].name or "row"
-    if fitted.col_labels is not None and len(places) <= NAMED:
+    if fitted.col_labels is not None and len(places) <= MAX_LABELS:
         names = [str(label) for label in fitted.col_labels.take(order).tolist()]
         ax.set_xticks(places, names, rotation=90, fontsize="small")
     what = "median" if isinstance(fitted, Quantiles) else "middle level"
-    ax.set_xlabel(f"{cols} of {rows} {row}, by the {what}")
-    ax.set_ylabel(f"fitted value ({unit})")
+    ax.set(xlabel=f"{cols} of {rows} {row}, sorted by {what}", ylabel=f"predicted value ({unit})")
     ax.legend(frameon=False, loc="upper left")
     return ax
 
 
-def _of_levels(
+def _bands_and_lines(
     fitted: Levels | Quantiles,
 ) -> tuple[int, list[tuple[int, int, str]], list[tuple[int, str]]]:
-    """Find what to sort by, and the bands and lines to draw, the widest first."""
+    """Return the index to sort by, and the bands and lines to draw, the widest first."""
     if isinstance(fitted, Quantiles):
         names = [quantile_name(tau) for tau in fitted.taus]
         last = len(names) - 1

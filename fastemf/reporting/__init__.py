@@ -1,1 +1,1 @@
-"""One HTML page about a model and the observations that judge it, a file for each section."""
+"""The HTML report of a model: one module per group of sections."""

@@ -1,4 +1,4 @@
-"""Calibration: where small and large predictions really lie, by tenths of the observations."""
+"""Calibration by decile of the prediction."""
 
 from __future__ import annotations
 
@@ -8,134 +8,114 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastemf.reporting.drawing import (
-    WIDTH,
-    Scale,
-    draw_dot,
-    draw_line,
-    draw_text,
-    drawn,
-    round_ticks,
-)
-from fastemf.reporting.judgement import Judgement
-from fastemf.reporting.markup import as_cards, as_figure, as_section, as_table, figure_text
-from fastemf.stacking.promise import NORMAL_95, wilson
+from fastemf.quantile_model.coverage_report import NORMAL_95, wilson_interval
+from fastemf.reporting import drawing as svg
+from fastemf.reporting import markup as html
+from fastemf.reporting.evaluated_model import EvaluatedModel
 
-__all__ = ["Tenth", "calibration_section", "tenths"]
-
-TENTHS = 10
-LEFT, RIGHT, TOP, BOTTOM = 40.0, WIDTH - 8.0, 10.0, 150.0
+DECILES = 10
+LEFT, RIGHT, TOP, BOTTOM = 40.0, svg.WIDTH - 8.0, 10.0, 150.0
 
 
-class Tenth(NamedTuple):
-    """A tenth of the observations, by the size of their predictions."""
+class Decile(NamedTuple):
+    """A tenth of the observations, by size of the prediction."""
 
     smallest: float
     """The smallest prediction."""
     largest: float
     """The largest."""
     observations: int
-    """How many observations it has."""
+    """Number of observations."""
     level: float
-    """The level, or the share, at which its predictions really lie."""
+    """Coverage for quantiles, effective level for expectiles."""
     low: float
-    """Where that would lie in other such data, with 95 % confidence: from here."""
+    """Lower end of its 95 % confidence interval."""
     high: float
-    """To here."""
+    """Upper end."""
 
 
-def tenths(judged: Judgement, at: int) -> list[Tenth]:
-    """Cut the observations into tenths by what a level predicts, and find where each lies."""
-    predicted = judged.predicted[at]
-    below, size = judged.below(at)
+def compute_deciles(evaluated: EvaluatedModel, at: int) -> list[Decile]:
+    """Split the observations by prediction, and compute the observed level of each part."""
+    predicted = evaluated.predicted[at]
+    below, size = evaluated.below(at)
     order = np.argsort(predicted, kind="stable")
-    found = []
-    for part in np.array_split(order, min(TENTHS, order.size)):
-        # What is observed of a cell again and again is one piece of evidence.
-        cell = np.unique(judged.cell_numbers[part], return_inverse=True)[1]
+    deciles = []
+    for part in np.array_split(order, min(DECILES, order.size)):
+        # Repeated observations of a cell are not independent.
+        cell = np.unique(evaluated.cell_numbers[part], return_inverse=True)[1]
         under, sizes = (np.bincount(cell, terms[part]) for terms in (below, size))
         whole = float(sizes.sum())
         level = float(under.sum()) / whole if whole > 0 else math.nan
-        if judged.is_quantiles:
-            low, high = wilson(level, whole**2 / float(np.sum(sizes**2)))
+        if evaluated.is_quantiles:
+            low, high = wilson_interval(level, whole**2 / float(np.sum(sizes**2)))
         else:
-            # Of a ratio of sums, by the residuals of its terms.
+            # Linearised standard error of a ratio of sums.
             spread = float(np.sqrt(np.sum((under - level * sizes) ** 2)))
             half = NORMAL_95 * spread / whole if whole > 0 else math.nan
             low, high = max(level - half, 0.0), min(level + half, 1.0)
         ends = float(predicted[part[0]]), float(predicted[part[-1]])
-        found.append(Tenth(*ends, part.size, level, low, high))
-    return found
+        deciles.append(Decile(*ends, part.size, level, low, high))
+    return deciles
 
 
-def calibration_section(judged: Judgement) -> str:
-    """Draw each level's tenths around the level they should have."""
-    by_level = [tenths(judged, at) for at in range(len(judged.levels))]
-    cards = [
-        as_figure(f"Calibration of {name}", _dots(found, level, name), _tells(found, level))
-        for found, level, name in zip(by_level, judged.levels, judged.names, strict=True)
-    ]
-    what = (
-        "the share of values at or below their prediction"
-        if judged.is_quantiles
-        else "the level at which the predictions really lie"
-    )
-    return as_section(
-        "Calibration by size of the prediction",
-        f"Observations in tenths, from the smallest predictions (left) to the largest. Dots are "
-        f"{what}, with 95 % confidence; they should lie around the dashed line. Below it "
-        "predictions are too low, above it too high.",
-        as_cards(cards),
-        "".join(
-            _details(judged, name, found)
-            for name, found in zip(judged.names, by_level, strict=True)
-        ),
+def calibration_section(evaluated: EvaluatedModel) -> str:
+    """Draw the deciles of each level around the nominal level."""
+    by_level = [compute_deciles(evaluated, at) for at in range(len(evaluated.levels))]
+    cards, details = [], []
+    for deciles, level, name in zip(by_level, evaluated.levels, evaluated.names, strict=True):
+        drawing, caption = _draw_deciles(deciles, level, name), _count(deciles, level)
+        cards.append(html.figure(f"Calibration of {name}", drawing, caption))
+        details.append(_details(evaluated, name, deciles))
+    what = "the effective level of the predictions"
+    if evaluated.is_quantiles:
+        what = "the proportion of values at or below their prediction"
+    return html.section(
+        "Calibration",
+        f"Observations by decile of the prediction, from the smallest to the largest. Dots show "
+        f"{what}, with 95 % confidence intervals. They should be close to the dashed line: below "
+        "it predictions are too low, above it too high.",
+        html.cards(cards),
+        *details,
     )
 
 
-def _tells(found: Sequence[Tenth], level: float) -> str:
-    known = [one for one in found if not math.isnan(one.level)]
+def _count(deciles: Sequence[Decile], level: float) -> str:
+    known = [one for one in deciles if not math.isnan(one.level)]
     hits = sum(one.low <= level <= one.high for one in known)
-    return f"{hits} of {len(known)} intervals hold {level:g}." if known else "All predictions hit."
+    if not known:
+        return "All predictions are exact."
+    return f"{hits} of {len(known)} intervals contain {level:g}."
 
 
-def _details(judged: Judgement, name: str, found: Sequence[Tenth]) -> str:
-    what = "share at or below" if judged.is_quantiles else "effective level"
-    heads = ["tenth", f"predictions ({judged.unit})", "observations", what, "95 % confidence"]
-    lines = [
-        [
-            f"{place}",
-            f"{figure_text(one.smallest)} to {figure_text(one.largest)}",
-            one.observations,
-            one.level,
-            f"{figure_text(one.low)} to {figure_text(one.high)}",
-        ]
-        for place, one in enumerate(found, start=1)
-    ]
-    return f"<details><summary>{name} in numbers</summary>{as_table(heads, lines)}</details>"
+def _details(evaluated: EvaluatedModel, name: str, deciles: Sequence[Decile]) -> str:
+    what = "coverage" if evaluated.is_quantiles else "effective level"
+    heads = ["decile", f"predictions ({evaluated.unit})", "observations", what, "95 % CI"]
+    lines = []
+    for place, one in enumerate(deciles, start=1):
+        ends = [html.number(value) for value in (one.smallest, one.largest, one.low, one.high)]
+        predictions, interval = " to ".join(ends[:2]), " to ".join(ends[2:])
+        lines.append([f"{place}", predictions, one.observations, one.level, interval])
+    return html.details(f"Table for {name}", html.table(heads, lines))
 
 
-def _dots(found: Sequence[Tenth], level: float, name: str) -> str:
-    known = [one for one in found if not math.isnan(one.level)]
+def _draw_deciles(deciles: Sequence[Decile], level: float, name: str) -> str:
+    known = [one for one in deciles if not math.isnan(one.level)]
     low = min([level, *(one.low for one in known)])
     high = max([level, *(one.high for one in known)])
     room = max(0.05 * (high - low), 0.005)
-    y = Scale(max(low - room, 0.0), min(high + room, 1.0), BOTTOM, TOP)
-    x = Scale(0.5, len(found) + 0.5, LEFT, RIGHT)
-    parts = []
-    for tick in round_ticks(y.low, y.high):
-        parts.append(draw_line(LEFT, y(tick), RIGHT, y(tick), "grid"))
-        parts.append(draw_text(LEFT - 5, y(tick) + 4, f"{tick:.3g}", anchor="end", kind="mute"))
-    parts.append(draw_line(LEFT, y(level), RIGHT, y(level), "target"))
-    for place, one in enumerate(found, start=1):
+    y = svg.Scale(max(low - room, 0.0), min(high + room, 1.0), BOTTOM, TOP)
+    x = svg.Scale(0.5, len(deciles) + 0.5, LEFT, RIGHT)
+    parts = svg.horizontal_grid(y, LEFT, RIGHT)
+    parts.append(svg.line(LEFT, y(level), RIGHT, y(level), "target"))
+    for place, one in enumerate(deciles, start=1):
         if not math.isnan(one.level):
-            parts.append(draw_line(x(place), y(one.low), x(place), y(one.high), "fit"))
-            parts.append(draw_dot(x(place), y(one.level), 4, "fit"))
-    first, last = found[0], found[-1]
+            parts.append(svg.line(x(place), y(one.low), x(place), y(one.high), "fit"))
+            parts.append(svg.dot(x(place), y(one.level), 4, "fit"))
+    first, last = deciles[0], deciles[-1]
     below = BOTTOM + 16
-    parts.append(draw_text(LEFT, below, f"from {figure_text(first.smallest)}", kind="mute"))
-    middle = "prediction, in tenths"
-    parts.append(draw_text((LEFT + RIGHT) / 2, below, middle, anchor="middle", kind="mute"))
-    end = f"to {figure_text(last.largest)}"
-    parts.append(draw_text(RIGHT, below, end, anchor="end", kind="mute"))
-    return drawn(BOTTOM + 22, parts, f"calibration of {name} by tenths of the prediction")
+    parts.append(svg.label(LEFT, below, f"from {html.number(first.smallest)}", kind="mute"))
+    middle = "decile of the prediction"
+    parts.append(svg.label((LEFT + RIGHT) / 2, below, middle, anchor="middle", kind="mute"))
+    end = f"to {html.number(last.largest)}"
+    parts.append(svg.label(RIGHT, below, end, anchor="end", kind="mute"))
+    return svg.image(BOTTOM + 22, parts, f"calibration of {name} by decile of the prediction")

@@ -1,24 +1,17 @@
-"""`report`: one page about a model and the observations that judge it."""
+"""`report`: an HTML page that evaluates a model on held-out observations."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fastemf.reporting.about import about_section, headline
+from fastemf.reporting import markup as html
+from fastemf.reporting import model_sections
 from fastemf.reporting.calibration import calibration_section
-from fastemf.reporting.judgement import judged_by
-from fastemf.reporting.markup import safe
-from fastemf.reporting.misses import misses_section
-from fastemf.reporting.page import whole_page
-from fastemf.reporting.ranks import ranks_section
-from fastemf.reporting.residuals import residual_section
-from fastemf.reporting.rows import rows_section
-from fastemf.reporting.served import served_of, served_section
-from fastemf.reporting.tuned import tuning_section
-from fastemf.reporting.verdict import verdict_of
+from fastemf.reporting.comparison import compare_with_baselines
+from fastemf.reporting.errors import errors_section, residual_section
+from fastemf.reporting.evaluated_model import read_evaluated
+from fastemf.reporting.predictions import extremes_section, mean_predictions, rows_section
 from fastemf.support.validation import check_choice
-
-__all__ = ["report"]
 
 
 def report(
@@ -32,31 +25,29 @@ def report(
     weights: Any = None,
     shape: Any = None,
 ) -> str:
-    """Write one HTML page that tells a person, in two minutes, what a model is worth.
+    """Return an HTML page, as a string, that evaluates a model on held-out observations.
 
-    It says what was fitted, compares its losses on `R` with those of simpler predictions, and
-    shows calibration by size of the prediction, residuals, the levels of some rows, the rows and
-    columns that are predicted worst and served worst, what each factor adds, and how the fit was
-    tuned. The page needs nothing beside itself: no scripts, no files, no network. It follows the
-    reader's choice of light or dark.
+    The page describes the model, compares its loss on `R` with baselines, and shows calibration by
+    decile of the prediction, residuals, predictions of some rows, the rows and columns with the
+    largest predictions and the largest errors, the contribution of each factor, and the tuning. It
+    is self-contained, without scripts, and follows the light or dark theme of the reader.
 
     Parameters
     ----------
     model
         A `Factorization`, `Levels` or `Quantiles`.
     R
-        Observations that the model has not seen, in any form `fastemf.complete` takes but a
-        store.
+        Held-out observations, in any form that `fastemf.complete` takes except a store.
     unknown
-        What labels that the model does not have are: ``"error"``; with ``"nan"`` their
-        observations are left out, and counted.
+        Treatment of labels that are not in the model: ``"error"``, or ``"nan"`` to leave their
+        observations out and report their number.
     rows, cols, values, weights, shape
         As in `Factorization.evaluate`.
 
     Returns
     -------
     str
-        The page, to be written as UTF-8.
+        The page, to be encoded as UTF-8.
 
     Examples
     --------
@@ -69,22 +60,22 @@ def report(
     (True, True)
     """
     check_choice(unknown, "unknown", ("error", "nan"))
-    judged = judged_by(model, R, unknown, (rows, cols, values), weights, shape)
-    verdict = verdict_of(judged)
-    served = served_of(judged, 0), served_of(judged, 1)
-    title = headline(judged)
-    return whole_page(
+    evaluated = read_evaluated(model, R, unknown, (rows, cols, values), weights, shape)
+    summary, comparison = compare_with_baselines(evaluated)
+    means = mean_predictions(evaluated, 0), mean_predictions(evaluated, 1)
+    title = model_sections.headline(evaluated)
+    return html.page(
         title,
         [
-            f"<header><h1>{safe(title)}</h1>{verdict.words}</header>",
-            about_section(judged),
-            verdict.section,
-            calibration_section(judged),
-            residual_section(judged),
-            rows_section(judged, served[0]),
-            served_section(judged, served),
-            misses_section(judged),
-            ranks_section(judged),
-            tuning_section(judged),
+            f"<header><h1>{html.escape(title)}</h1>{summary}</header>",
+            model_sections.about_section(evaluated),
+            comparison,
+            calibration_section(evaluated),
+            residual_section(evaluated),
+            rows_section(evaluated, means[0]),
+            extremes_section(evaluated, means),
+            errors_section(evaluated),
+            model_sections.factors_section(evaluated),
+            model_sections.tuning_section(evaluated),
         ],
     )

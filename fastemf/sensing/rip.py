@@ -1,4 +1,4 @@
-"""Restricted isometry: how far an operator is from it, and how many measurements it takes."""
+"""Restricted isometry: bounds of its constant, and the number of measurements it requires."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from fastemf.kernels.threads import count_threads, single_threaded_blas
+from fastemf.loss import level_weights
 from fastemf.operators import Operator
 from fastemf.operators.conversion import as_operator
 from fastemf.sensing.cost import check_cost
 from fastemf.sensing.regression import design_of, gram_matrix
+from fastemf.support.arrays import Floats
 from fastemf.support.validation import (
     check_integer,
     check_level,
@@ -22,23 +23,21 @@ from fastemf.support.validation import (
     check_rng,
 )
 
-__all__ = ["MeasurementsNeeded", "RipConstant", "measurements_needed", "rip_constant"]
-
 PRACTICAL = 3  # measurements per degree of freedom
 
 
 class RipConstant(NamedTuple):
-    """A lower bound for the restricted isometry constant, and its witnesses."""
+    """A lower bound on the restricted isometry constant, and the matrices that attain it."""
 
     delta: float
     """max(upper − 1, 1 − lower): δ is at least this."""
     lower: float
-    """Smallest ‖A(M)‖² / ‖M‖² found over matrices of the rank."""
+    """Smallest ratio ‖A(M)‖² / ‖M‖² found for matrices of the rank."""
     upper: float
-    """Largest one found."""
-    minimiser: tuple[NDArray[np.float64], NDArray[np.float64]]
+    """Largest ratio found."""
+    minimizer: tuple[Floats, Floats]
     """(X, Y) with ‖X Yᵀ‖ = 1 whose ratio is `lower`."""
-    maximiser: tuple[NDArray[np.float64], NDArray[np.float64]]
+    maximiser: tuple[Floats, Floats]
     """(X, Y) with ‖X Yᵀ‖ = 1 whose ratio is `upper`."""
 
 
@@ -53,30 +52,30 @@ def rip_constant(
     random_state: Any = 0,
     n_jobs: int | None = -1,
 ) -> RipConstant:
-    """Bound the restricted isometry constant δ of a rank from below.
+    """Compute a lower bound on the restricted isometry constant δ for a given rank.
 
     δ is the smallest number with (1 − δ) ‖M‖² ≤ ‖A(M)‖² ≤ (1 + δ) ‖M‖² for all M of
-    the rank. Finding it is hard; random M grossly understate it. Here the ratio is
-    optimised, up and down: with Y orthonormal it is a Rayleigh quotient in X, whose
-    best eigenvector becomes the new X, and so on in turn. The bound is attained by
-    the matrices returned; the true δ may be larger.
+    that rank. Computing it is hard, and random M greatly underestimate it. Here the ratio is
+    minimized and maximized by alternation: with Y orthonormal it is a Rayleigh quotient in X,
+    whose extreme eigenvector becomes the new X, and vice versa. The returned matrices attain the
+    bound; the true δ may be larger.
 
     Parameters
     ----------
     A, shape
         The operator, in any form `fastemf.sense` takes.
     rank
-        The rank; for recovery at rank k the theory asks about 2k.
+        The rank; recovery at rank k depends on the constant of rank 2k.
     restarts
-        Random starts in each direction; the best counts.
+        Number of random starts for each extreme; the best result counts.
     max_iter
-        Most alternations per start.
+        Maximum number of alternations per start.
     tol
-        A start ends when an alternation changes its ratio by less than this, relatively.
+        Relative change of the ratio at which an alternation stops.
     random_state
         Seed or numpy Generator for the starts.
     n_jobs
-        Threads; -1 for all.
+        Number of threads; -1 for all.
 
     Returns
     -------
@@ -113,23 +112,23 @@ def rip_constant(
     n_threads = count_threads(n_jobs)
     check_cost(operator, rank, operator.dtype, n_threads, insists_on_gram=True)
     lower, upper = np.inf, -np.inf
-    minimiser = maximiser = (np.empty(0), np.empty(0))
+    minimizer = maximiser = (np.empty(0), np.empty(0))
     with single_threaded_blas():
         for _ in range(restarts):
             Y = rng.standard_normal((operator.shape[2], rank))
             for up in (False, True):
-                ratio, *factors = _climb(operator, Y, up, max_iter, tol, n_threads)
+                ratio, *factors = _extreme_ratio(operator, Y, up, max_iter, tol, n_threads)
                 if not up and ratio < lower:
-                    lower, minimiser = ratio, (factors[0], factors[1])
+                    lower, minimizer = ratio, (factors[0], factors[1])
                 elif up and ratio > upper:
                     upper, maximiser = ratio, (factors[0], factors[1])
-    return RipConstant(max(upper - 1, 1 - lower), lower, upper, minimiser, maximiser)
+    return RipConstant(max(upper - 1, 1 - lower), lower, upper, minimizer, maximiser)
 
 
-def _climb(
-    A: Operator, Y: NDArray[np.float64], up: bool, max_iter: int, tol: float, n_threads: int
-) -> tuple[float, NDArray[np.float64], NDArray[np.float64]]:
-    """Alternate eigenproblems from Y; return the ratio reached and the factors that attain it."""
+def _extreme_ratio(
+    A: Operator, Y: Floats, up: bool, max_iter: int, tol: float, n_threads: int
+) -> tuple[float, Floats, Floats]:
+    """Alternate eigenproblems from Y; return the extreme ratio and its factors."""
     factors = [np.empty((A.shape[1], Y.shape[1])), Y]
     ratio = np.nan
     for _ in range(max_iter):
@@ -150,31 +149,31 @@ def _climb(
 
 
 class MeasurementsNeeded(NamedTuple):
-    """How many measurements recovery takes, in theory and in practice."""
+    """Numbers of measurements for recovery, in theory and in practice."""
 
     theory: int
-    """c (w₊/w₋)⁴ k³ n log n: the paper's first theorem put into the RIP's sample size."""
+    """c (w₊/w₋)⁴ k³ n log n: the sample size for the RIP constant of the paper's Theorem 1."""
     printed: int
-    """c (w₊/w₋)² k³ n log n, as the paper prints it."""
+    """c (w₊/w₋)² k³ n log n, as printed in the paper."""
     degrees_of_freedom: int
-    """k (m + n − k): with fewer the matrix is not determined at all."""
+    """k (m + n − k): fewer measurements do not determine the matrix."""
     practical: int
-    """Three times the degrees of freedom: where to start."""
+    """Three times the degrees of freedom, a good first choice."""
 
 
 def measurements_needed(
     m: int, n: int, k: int, omega: float = 0.5, *, constant: float = 1.0
 ) -> MeasurementsNeeded:
-    """Estimate how many Gaussian measurements recover an m × n matrix of rank k at level omega.
+    """Estimate the number of Gaussian measurements that recover an m × n matrix of rank k.
 
-    The theory gives a growth, not a number: its constant is unknown and comes as a
-    parameter. With w₊ and w₋ the larger and smaller of ω and 1 − ω, the paper's Theorem 1 asks
-    for δ₂ₖ of the order of (w₋/w₊)²/k, and n log n · k / δ² Gaussian measurements have that;
-    the sample size printed there has the square of w₊/w₋ instead of its fourth power.
+    The theory gives a rate of growth with an unknown constant, which is a parameter here. With w₊
+    and w₋ the larger and smaller of ω and 1 − ω, Theorem 1 of the paper requires δ₂ₖ of the order
+    of (w₋/w₊)²/k, which n log n · k / δ² Gaussian measurements achieve. The sample size printed
+    in the paper has the square of w₊/w₋ instead of the fourth power.
 
-    In practice two to three times the degrees of freedom suffice for noiseless recovery at
-    levels from 0.1 to 0.9; extreme levels and noise take more. Start from `practical`, and
-    judge by held-out measurements.
+    In practice two to three times the degrees of freedom suffice for noiseless recovery at levels
+    from 0.1 to 0.9; extreme levels and noise require more. Start with `practical`, and evaluate
+    on held-out measurements.
 
     Parameters
     ----------
@@ -183,7 +182,7 @@ def measurements_needed(
     omega
         Expectile level.
     constant
-        c, the theory's unknown constant.
+        The unknown constant c of the theory.
 
     Returns
     -------
@@ -204,7 +203,8 @@ def measurements_needed(
     omega = check_level(omega)
     if not check_number(constant, "constant") > 0:
         raise ValueError(f"constant must be positive, got {constant!r}")
-    kappa = max(omega, 1 - omega) / min(omega, 1 - omega)
+    weights = level_weights(omega)
+    kappa = max(weights) / min(weights)
     long = max(m, n)
     dof = k * (m + n - k)
     try:

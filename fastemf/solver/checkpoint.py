@@ -1,69 +1,51 @@
-"""Checkpoints: the state of a fit on disk, from which it goes on as if never interrupted.
+"""Checkpoints: the state of a fit on disk, from which it continues as if never interrupted.
 
-A checkpoint is one ``.npz`` file, written atomically and read without pickle, as the model file
-is. It holds everything that decides the rest of the fit, so that the result is bitwise identical,
-and a fingerprint of the data and settings, which must be those of the fit that resumes. Reading
-checks every key, type, shape and value against that fit: kernels trust what they are given.
+A checkpoint is one ``.npz`` file, written atomically and read without pickle. It holds the result
+of the tuning, if there was one, and the state of the sweeps, so that a resumed fit is bitwise
+identical to an uninterrupted one. A fingerprint identifies data and settings, which must be those
+of the fit that resumes. Reading checks every key, type, shape and value, because kernels do not.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import astuple
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fastemf.solver.alternation import RENEWALS, Engine, Point, Solution, State
-from fastemf.solver.engine import CompletionEngine
-from fastemf.solver.kept_fields import (
-    Arrays,
-    array,
-    check_overflow,
-    check_ridge,
-    demand,
-    field,
-    floats_of,
-    require_names,
-)
-from fastemf.solver.records import FIELDS, Ridge, SweepRecord, history_of, history_table
+from fastemf.solver.records import FIELDS, Ridge, SweepRecord, pack_history, unpack_history
 from fastemf.solver.ridge import RidgeSchedule
-from fastemf.solver.sampling import Marks
-from fastemf.solver.search import Search, Tuned
-from fastemf.solver.search_record import (
-    packed_search,
-    packed_tuned,
-    tuned_names,
-    unpacked_search,
-    unpacked_tuned,
-)
 from fastemf.solver.settings import Settings
-from fastemf.solver.trial import Trial
-from fastemf.support.array_file import DamagedFileError, parse_header, read_arrays
-from fastemf.support.whole_file import check_target, replacing
+from fastemf.support.array_file import (
+    DamagedFileError,
+    check_keys,
+    parse_header,
+    read_arrays,
+    require,
+)
+from fastemf.support.arrays import Array
+from fastemf.support.atomic_file import check_target, replace_file
 
-__all__ = ["Checkpoint", "CheckpointError", "check_begin", "checkpoint_of"]
-
-VERSION = 4
+VERSION = 1
 WHAT = "a checkpoint"  # in messages
-STAGES = ("search", "tuned", "fit")
-ALWAYS = ("checkpoint", "fingerprint", "stage")  # in a header
-SECONDS = 5.0  # between two writings of a search, whose candidates may take a millisecond each
-REST = 20  # times as long as the last writing took
+TUNING_PREFIX = "tuning_"  # of the names of a tuning's arrays; all others are of the sweeps
+
+Arrays = dict[str, Array]
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be resumed: it is damaged, or of another fit."""
 
 
-def check_begin(path: str | os.PathLike[str], resume: bool) -> None:
-    """Raise where a fit could not write its file, or would write over another's."""
+def check_checkpoint_path(path: str | os.PathLike[str], resume: bool) -> None:
+    """Raise where a checkpoint cannot be written, or would overwrite another fit's."""
     check_target(path, WHAT)
     if Path(path).exists() and not resume:
         raise FileExistsError(
@@ -72,113 +54,102 @@ def check_begin(path: str | os.PathLike[str], resume: bool) -> None:
         )
 
 
-def checkpoint_of(
+def open_checkpoint(
     settings: Settings, data: Callable[[], list[str]], seed: int | None = None
-) -> Checkpoint | None:
-    """Make the checkpoint that a fit is told to keep, if any.
+) -> CheckpointFile | None:
+    """Open the checkpoint of a fit; None where the settings name none.
 
-    `data()` returns digests of the data; the `seed` is that of the cells a tuning sets aside.
+    `data()` returns digests of the data; `seed` draws the validation cells of a tuning.
     """
     if settings.checkpoint is None:
         return None
     fingerprint = {"data": data()} | settings.fingerprint()
     if seed is not None and settings.reg == "auto":
         fingerprint["seed"] = seed
-    path, every = settings.checkpoint, settings.checkpoint_every
-    return Checkpoint(path, every, settings.resume, fingerprint)
+    path, every, resume = astuple(settings.checkpoint)
+    return CheckpointFile(path, every, resume, fingerprint)
 
 
-class Checkpoint:
-    """Where a fit keeps its state: of a tuning under way, of its end, of the sweeps after it.
+class CheckpointFile:
+    """The file in which a fit stores the result of its tuning and the state of its sweeps.
 
     Parameters
     ----------
     path
         The file.
     every
-        Sweeps between two writings; the last sweep is always written.
+        Number of sweeps between writes; the last sweep is always written.
     resume
-        Whether to go on from a file that is there; else such a file is an error.
+        Whether to continue from an existing file; otherwise such a file is an error.
     fingerprint
-        What says which data and settings these are, by name.
+        Data and settings by name, which a resumed fit must share.
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        every: int,
-        resume: bool,
-        fingerprint: dict[str, Any],
+        self, path: str | os.PathLike[str], every: int, resume: bool, fingerprint: dict[str, Any]
     ) -> None:
-        check_begin(path, resume)  # now, not after the first sweeps
+        check_checkpoint_path(path, resume)  # now, not after the first sweeps
         self.path = path
         self.every = every
         self.fingerprint = fingerprint
-        self._tuned: Tuned | None = None
-        self._next_time = time.monotonic() + SECONDS
+        self._tuning: tuple[dict[str, Any], Arrays] | None = None  # to write beside each state
 
     # --- reading -----------------------------------------------------------------------------
 
-    def search(self, trials: list[Trial], k: int) -> Search | None:
-        """Read a tuning that is under way; None where there is none."""
+    def read_tuning(self) -> tuple[dict[str, Any], Arrays] | None:
+        """Return header and arrays of a finished tuning; None where the file has none."""
         header, arrays = self._content
-        if header.get("stage") != "search":
+        if "tuning" not in header:
             return None
-        with self._naming():
-            return unpacked_search(field(header, "search", dict), arrays, trials, k)
+        with self.damage_as_error():
+            about = read_field(header, "tuning", dict)
+        own = {name: part for name, part in arrays.items() if name.startswith(TUNING_PREFIX)}
+        self._tuning = about, own
+        return about, {name.removeprefix(TUNING_PREFIX): part for name, part in own.items()}
 
-    def tuned(self, engine: CompletionEngine, k: int, marks: Marks) -> Tuned | None:
-        """Read what a tuning chose; None where it has not yet."""
-        header, arrays = self._content
-        if "tuned" not in header:
-            return None
-        with self._naming():
-            about = field(header, "tuned", dict)
-            self._tuned = unpacked_tuned(about, arrays, engine, k, marks)
-        return self._tuned
-
-    def resumed(
+    def read_state(
         self,
         schedule: RidgeSchedule,
         engines: tuple[Engine, Engine],
         width: int,
         *,
-        judged: bool,
+        validated: bool,
         renews: bool = False,
     ) -> State | None:
-        """Read the state of the sweeps, and put `schedule` where it was; None before the first.
+        """Read the state of the sweeps and restore `schedule`; None before the first sweep.
 
         Parameters
         ----------
         schedule
             Ridge of the fit that resumes.
         engines
-            What will solve its early half-sweeps, and the others.
+            The engines of its warm-up sweeps and of the others.
         width
-            Columns of its factors.
-        judged
-            Whether its sweeps are judged by entries that are held out.
+            Number of columns of its factors.
+        validated
+            Whether its sweeps are evaluated on validation entries.
         renews
-            Whether it has values that depend on the fit.
+            Whether some of its values depend on the fit.
         """
         header, arrays = self._content
         if not header:
             return None
-        with self._naming():
-            tuned, names = set(), set()
-            if self._tuned is not None:
-                tuned, names = {"tuned"}, tuned_names(header["tuned"])
-            if header["stage"] != "fit":
-                demand(header["stage"] == "tuned" and bool(tuned), "this fit has nothing to tune")
-                require_names("array", arrays, names)
-                return None
-            left = {name: part for name, part in header.items() if name not in tuned}
+        with self.damage_as_error():
+            optional = {"state"} if self._tuning is None else {"state", "tuning"}
+            known = {"checkpoint", "fingerprint"} | (optional & header.keys())
+            check_keys(header, known, "header field")
+            names = set() if self._tuning is None else set(self._tuning[1])
             others = {name: part for name, part in arrays.items() if name not in names}
-            left = {"early": False} | left  # older ones had no early sweeps
-            engine = engines[0 if left["early"] is True else 1]
-            state = _unpacked(left, others, engine, width, judged, renews)
-            _recall(schedule, floats_of(header, "schedule", len(schedule.memory())))
-            _check_sizes(state, schedule.ridge, engine)
+            if "state" not in header:
+                check_keys(others, set(), "array")
+                return None
+            state_header = read_field(header, "state", dict)
+            engine = engines[0 if state_header.get("warm_up") is True else 1]
+            state = _unpack_state(state_header, others, engine, width, validated, renews)
+            _restore(schedule, read_floats(state_header, "schedule", len(schedule.state())))
+            for ridge in (schedule.ridge, state.point.ridge):
+                check_ridge(ridge, engine)
+            check_overflow(state.point.X, state.point.Y, engine, state.previous)
         return state
 
     @cached_property
@@ -186,20 +157,17 @@ class Checkpoint:
         """Header and arrays of the file, of the right version, data and settings."""
         if not Path(self.path).exists():
             return {}, {}
-        with self._naming():
+        with self.damage_as_error():
             arrays = read_arrays(self.path)
-            header = _header(arrays)
+            header = _read_header(arrays)
             self._check_version(header["checkpoint"])
-            self._check(field(header, "fingerprint", dict))
-            stage = field(header, "stage", str)
-            demand(stage in STAGES, f"its stage must be one of {', '.join(STAGES)}")
-            if stage != "fit":
-                require_names("header field", header, {*ALWAYS, stage})
+            self._check_fingerprint(read_field(header, "fingerprint", dict))
         del arrays["header"]
         return header, arrays
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
+    def damage_as_error(self) -> Iterator[None]:
+        """Turn the error of a damaged file into one that names the checkpoint."""
         try:
             yield
         except DamagedFileError as error:
@@ -207,13 +175,12 @@ class Checkpoint:
             raise CheckpointError(f"{name} is not a fastemf checkpoint: {error}") from error
 
     @contextmanager
-    def blamed_until(self, is_further: Callable[[], bool]) -> Iterator[None]:
-        """Name the checkpoint where what follows from it overflows, until the fit is further."""
+    def blamed_until(self, has_advanced: Callable[[], bool]) -> Iterator[None]:
+        """Name the checkpoint in the error if the fit overflows before it has advanced."""
         try:
-            with self._naming():
-                yield
+            yield
         except FloatingPointError as error:
-            if is_further() or not self._content[0]:
+            if has_advanced() or not self._content[0]:
                 raise
             raise CheckpointError(
                 f"checkpoint {os.fspath(self.path)} cannot be resumed: {error}"
@@ -221,52 +188,36 @@ class Checkpoint:
 
     # --- writing -----------------------------------------------------------------------------
 
-    def keep_search(self, search: Search) -> None:
-        """Write a tuning that is under way, if the last time was long enough ago."""
-        began = time.monotonic()
-        if began < self._next_time:
-            return
-        header, arrays = packed_search(search)
-        self._write("search", {"search": header}, arrays)
-        ended = time.monotonic()
-        self._next_time = ended + max(SECONDS, REST * (ended - began))
+    def write_tuning(self, header: dict[str, Any], arrays: Arrays) -> None:
+        """Write a finished tuning, which stays in the file from now on."""
+        self._tuning = header, {f"{TUNING_PREFIX}{name}": part for name, part in arrays.items()}
+        self._write({}, {})
 
-    def keep_tuned(self, tuned: Tuned) -> None:
-        """Write what a tuning chose, which stays in the file from now on."""
-        self._tuned = tuned
-        self._write("tuned", {}, {})
-
-    def keep(self, schedule: RidgeSchedule, state: State, last: bool) -> None:
-        """Write the state of the sweeps if it is time to."""
+    def write_state(self, schedule: RidgeSchedule, state: State, last: bool) -> None:
+        """Write the state of the sweeps if it is due."""
         if not last and len(state.history) % self.every:
             return
-        header, arrays = _packed(state)
-        self._write("fit", header | {"schedule": schedule.memory()}, arrays)
+        header, arrays = _pack_state(state)
+        self._write({"state": header | {"schedule": schedule.state()}}, arrays)
 
-    def _write(self, stage: str, header: dict[str, Any], arrays: Arrays) -> None:
-        header |= {"checkpoint": VERSION, "fingerprint": self.fingerprint, "stage": stage}
-        if self._tuned is not None:
-            header["tuned"], more = packed_tuned(self._tuned)
-            arrays = arrays | more
+    def _write(self, header: dict[str, Any], arrays: Arrays) -> None:
+        header |= {"checkpoint": VERSION, "fingerprint": self.fingerprint}
+        if self._tuning is not None:
+            header["tuning"] = self._tuning[0]
+            arrays = arrays | self._tuning[1]
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-        with replacing(self.path, WHAT) as file:
+        with replace_file(self.path, WHAT) as file:
             np.savez(file, **{"header": text, **arrays})  # type: ignore[arg-type]
-        self._content = {}, {}  # nothing that was read is to be gone on from
+        self._content = {}, {}  # the fit is ahead of what was read
 
     def _check_version(self, version: int) -> None:
-        if version == VERSION:
-            return
-        raise CheckpointError(
-            f"{os.fspath(self.path)} is a checkpoint of version {version}, and this fastemf reads "
-            f"version {VERSION}: "
-            + (
-                "older ones do not hold what a tuning has done; remove it to begin anew"
-                if version < VERSION
-                else "upgrade fastemf, or remove it to begin anew"
+        if version != VERSION:
+            raise CheckpointError(
+                f"{os.fspath(self.path)} is a checkpoint of version {version}, and this fastemf "
+                f"reads version {VERSION}: upgrade fastemf, or remove it to begin anew"
             )
-        )
 
-    def _check(self, found: dict[str, Any]) -> None:
+    def _check_fingerprint(self, found: dict[str, Any]) -> None:
         for name, now in self.fingerprint.items():
             then = found.get(name)
             if then == now:
@@ -278,38 +229,55 @@ class Checkpoint:
             )
 
 
-SCALARS = {
-    "accepted_since": int,
-    "remaining": float,
-    "restarts": int,
-    "best_sweep": int,
-    "converged": bool,
-    "stopped": bool,
-    "spoilt": bool,
-    "renewals": int,
-    "renewed_at": int,
-    "early": bool,
-}
+# --- fields and arrays ---------------------------------------------------------------------------
 
 
-def _packed(state: State) -> tuple[dict[str, Any], Arrays]:
-    header: dict[str, Any] = {name: getattr(state, name) for name in SCALARS}
-    header["at_best"] = state.best is state.point
-    arrays = {"previous": state.previous}
-    for name, point in (("point", state.point), ("best", state.best)):
-        if point is not None and not (name == "best" and header["at_best"]):
-            arrays |= {f"{name}_X": point.X, f"{name}_Y": point.Y}
-            # Floats read back from JSON are bitwise identical, NaN included.
-            header[name] = [*point.ridge, point.loss, point.rms, point.validation_loss]
-    if state.values_of is not None:
-        X, Y, ridge = state.values_of
-        arrays |= {"values_of_X": X, "values_of_Y": Y}
-        header["values_of"] = [*ridge]
-    arrays["history"] = history_table(state.history)
-    return header, arrays
+def read_field(header: dict[str, Any], name: str, kind: type) -> Any:
+    """Return a header field, which must be of a type."""
+    require(type(header.get(name)) is kind, f"header field {name!r} must be {kind.__name__}")
+    return header[name]
 
 
-def _header(arrays: Arrays) -> dict[str, Any]:
+def read_floats(header: dict[str, Any], name: str, count: int) -> list[float]:
+    """Return a header field, which must be a list of `count` floats."""
+    found: list[float] = read_field(header, name, list)
+    valid = len(found) == count and all(type(number) is float for number in found)
+    require(valid, f"header field {name!r} must be {count} numbers")
+    return found
+
+
+def read_array(arrays: Arrays, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return a finite array, which must be of a shape and type."""
+    require(name in arrays, f"array {name!r} is missing")
+    found = arrays[name]
+    valid = found.shape == shape and found.dtype == dtype
+    require(valid, f"{name} must be {dtype} of shape {shape}, got {found.dtype}, {found.shape}")
+    if found.size:
+        # Minimum and maximum show NaN and infinities without a temporary array.
+        require(bool(np.isfinite([found.min(), found.max()]).all()), f"{name} must be finite")
+    return found
+
+
+def check_ridge(ridge: Ridge, engine: Engine, largest: float = 1.0) -> None:
+    """Refuse a ridge that overflows; `largest` multiplies it beside the observations."""
+    limit = float(np.finfo(engine.dtype).max)
+    valid = all(0 <= part * max(1.0, engine.mass) * largest < limit for part in ridge)
+    require(valid, f"its ridge must not overflow {engine.dtype}")
+
+
+def check_overflow(X: Array, Y: Array, engine: Engine, *others: Any) -> None:
+    """Refuse factors at which loss or penalty overflow; `others` are alternatives to X."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            half = engine.evaluate(X, Y)
+            squares = [engine.penalty(factor, Y, Ridge(1.0, 1.0)) for factor in (X, *others)]
+            squares += [half.above, half.below]
+        except FloatingPointError:
+            squares = [np.inf]
+    require(bool(np.isfinite(squares).all()), f"its factors must not overflow {engine.dtype}")
+
+
+def _read_header(arrays: Arrays) -> dict[str, Any]:
     header = parse_header(arrays["header"]) if "header" in arrays else None
     version = header.get("checkpoint") if isinstance(header, dict) else None
     if not isinstance(header, dict) or type(version) is not int or not 1 <= version < 1000:
@@ -317,111 +285,129 @@ def _header(arrays: Arrays) -> dict[str, Any]:
     return header
 
 
-def _unpacked(
+# --- the state of the sweeps ---------------------------------------------------------------------
+
+SCALARS = {
+    "accepted_since": int,
+    "contraction": float,
+    "restarts": int,
+    "best_sweep": int,
+    "converged": bool,
+    "stopped": bool,
+    "stalled": bool,
+    "renewals": int,
+    "renewed_at": int,
+    "warm_up": bool,
+}
+
+
+def _pack_state(state: State) -> tuple[dict[str, Any], Arrays]:
+    header: dict[str, Any] = {name: getattr(state, name) for name in SCALARS}
+    header["at_best"] = state.best is state.point
+    arrays = {"previous": state.previous, "history": pack_history(state.history)}
+    for name, point in (("point", state.point), ("best", state.best)):
+        if point is not None and not (name == "best" and header["at_best"]):
+            arrays |= {f"{name}_X": point.X, f"{name}_Y": point.Y}
+            # Floats read back from JSON are bitwise identical, NaN included.
+            header[name] = [*point.ridge, point.loss, point.rms, point.validation_loss]
+    if state.values_from is not None:
+        X, Y, ridge = state.values_from
+        arrays |= {"values_from_X": X, "values_from_Y": Y}
+        header["values_from"] = [*ridge]
+    return header, arrays
+
+
+def _unpack_state(
     header: dict[str, Any],
     arrays: Arrays,
     engine: Engine,
     width: int,
-    judged: bool,
+    validated: bool,
     renews: bool,
 ) -> State:
-    """Rebuild the state from a file, of which nothing is taken for granted."""
-    scalars = {name: field(header, name, kind) for name, kind in SCALARS.items()}
+    """Rebuild the state from the untrusted content of a file."""
+    scalars = {name: read_field(header, name, kind) for name, kind in SCALARS.items()}
     renewed = scalars["renewals"] > 0
-    demand(renews or not renewed, "this fit has no values that depend on it")
-    at_best = field(header, "at_best", bool)
-    apart = judged and not at_best  # whether the best iterate is another than the last
-    points = ["point", *(["best"] if apart else []), *(["values_of"] if renewed else [])]
-    require_names(
-        "header field", header.keys(), {*ALWAYS, "schedule", "at_best", *points, *SCALARS}
-    )
+    require(renews or not renewed, "this fit has no values that depend on it")
+    at_best = read_field(header, "at_best", bool)
+    require(validated or not at_best, "there is no best iterate without validation entries")
+    has_best = validated and not at_best  # and the best iterate is not the last one
+    points = ["point", *(["best"] if has_best else []), *(["values_from"] if renewed else [])]
+    check_keys(header, {"schedule", "at_best", *points, *SCALARS}, "header field")
     names = {f"{name}_{axis}" for name in points for axis in "XY"}
-    require_names("array", arrays.keys(), {"history", "previous", *names})
-    demand(judged or not at_best, "nothing is held out to have a best iterate by")
+    check_keys(arrays, {"history", "previous", *names}, "array")
 
-    point = _point("point", header, arrays, engine, width, judged)
-    best = _point("best", header, arrays, engine, width, judged) if apart else None
-    previous = array(arrays, "previous", (engine.shape[0], width), engine.dtype)
-    history = _history(arrays["history"])
+    point = _unpack_point("point", header, arrays, engine, width, validated)
+    best = _unpack_point("best", header, arrays, engine, width, validated) if has_best else None
+    previous = read_array(arrays, "previous", (engine.shape[0], width), engine.dtype)
+    history = _unpack_history(arrays["history"])
     state = State(
         point=point,
         best=point if at_best else best,
         previous=previous,
         history=list(history),
-        values_of=_solution(header, arrays, engine, width) if renewed else None,
+        values_from=_unpack_solution(header, arrays, engine, width) if renewed else None,
         **scalars,
     )
     sweeps = len(history)
-    demand(0 <= state.accepted_since <= sweeps, "accepted_since must be a number of its sweeps")
-    demand(0 <= state.remaining < np.inf, "remaining must be finite and not negative")
-    demand(state.restarts == history[-1].restarts, "restarts must be those of its history")
-    first, last = (1, sweeps) if judged else (0, 0)
-    demand(first <= state.best_sweep <= last, "best_sweep must be one of its sweeps")
-    demand(0 <= state.renewed_at <= sweeps, "renewed_at must be one of its sweeps")
-    demand(0 <= state.renewals <= RENEWALS, f"renewals must be at most {RENEWALS}")
+    require(0 <= state.accepted_since <= sweeps, "accepted_since must be a number of its sweeps")
+    require(0 <= state.contraction < np.inf, "contraction must be finite and not negative")
+    require(state.restarts == history[-1].restarts, "restarts must be those of its history")
+    first, last = (1, sweeps) if validated else (0, 0)
+    require(first <= state.best_sweep <= last, "best_sweep must be one of its sweeps")
+    require(0 <= state.renewed_at <= sweeps, "renewed_at must be one of its sweeps")
+    require(0 <= state.renewals <= RENEWALS, f"renewals must be at most {RENEWALS}")
     return state
 
 
-def _history(table: NDArray[Any]) -> tuple[SweepRecord, ...]:
+def _unpack_history(table: Array) -> tuple[SweepRecord, ...]:
     try:
-        history = history_of(table, list(FIELDS))
+        history = unpack_history(table, list(FIELDS))
     except ValueError as error:
         raise DamagedFileError(str(error)) from error
-    demand(len(history) > 0, "history must have a sweep")
+    require(len(history) > 0, "history must have a sweep")
     rejected = 0
     for number, record in enumerate(history, 1):
-        demand(record.sweep == number, "history must number its sweeps from 1")
+        require(record.sweep == number, "history must number its sweeps from 1")
         rejected += not record.accepted
-        demand(record.restarts == rejected, "history must count its restarts")
+        require(record.restarts == rejected, "history must count its restarts")
     return history
 
 
-def _point(
-    name: str,
-    header: dict[str, Any],
-    arrays: Arrays,
-    engine: Engine,
-    width: int,
-    judged: bool,
+def _unpack_point(
+    name: str, header: dict[str, Any], arrays: Arrays, engine: Engine, width: int, validated: bool
 ) -> Point:
-    X, Y = _factors(name, arrays, engine, width)
-    *parts, validation_loss = floats_of(header, name, 5)
-    demand(all(0 <= part < np.inf for part in parts), f"{name} must be finite, above 0")
-    right = 0 <= validation_loss < np.inf if judged else np.isnan(validation_loss)
-    demand(bool(right), f"{name} must have a validation loss where entries are held out")
+    X, Y = _unpack_factors(name, arrays, engine, width)
+    *parts, validation_loss = read_floats(header, name, 5)
+    require(all(0 <= part < np.inf for part in parts), f"{name} must be finite, not below 0")
+    valid = 0 <= validation_loss < np.inf if validated else np.isnan(validation_loss)
+    require(bool(valid), f"{name} must have a validation loss if there are validation entries")
     factors, intercepts, loss, rms = parts
     return Point(X, Y, Ridge(factors, intercepts), loss, rms, validation_loss)
 
 
-def _factors(
-    name: str, arrays: Arrays, engine: Engine, width: int
-) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
+def _unpack_factors(name: str, arrays: Arrays, engine: Engine, width: int) -> tuple[Array, Array]:
     X, Y = (
-        array(arrays, f"{name}_{axis}", (size, width), engine.dtype)
+        read_array(arrays, f"{name}_{axis}", (size, width), engine.dtype)
         for axis, size in zip("XY", engine.shape, strict=True)
     )
     return X, Y
 
 
-def _solution(header: dict[str, Any], arrays: Arrays, engine: Engine, width: int) -> Solution:
-    ridge = Ridge(*floats_of(header, "values_of", 2))
-    demand(all(0 <= part < np.inf for part in ridge), "values_of must be finite, not below 0")
-    found = Solution(*_factors("values_of", arrays, engine, width), ridge)
+def _unpack_solution(
+    header: dict[str, Any], arrays: Arrays, engine: Engine, width: int
+) -> Solution:
+    ridge = Ridge(*read_floats(header, "values_from", 2))
+    require(all(0 <= part < np.inf for part in ridge), "values_from must be finite, not below 0")
+    found = Solution(*_unpack_factors("values_from", arrays, engine, width), ridge)
     check_overflow(found.X, found.Y, engine, found.X)
     return found
 
 
-def _recall(schedule: RidgeSchedule, memory: list[float]) -> None:
-    right = all(0 <= number < np.inf for number in memory)
-    demand(right, "schedule must be finite and not negative")
+def _restore(schedule: RidgeSchedule, numbers: list[float]) -> None:
+    valid = all(0 <= number < np.inf for number in numbers)
+    require(valid, "schedule must be finite and not negative")
     try:
-        schedule.recall(memory)
+        schedule.restore(numbers)
     except ValueError as error:
         raise DamagedFileError(str(error)) from error
-
-
-def _check_sizes(state: State, ridge: Ridge, engine: Engine) -> None:
-    """Refuse numbers so large that the loss or the ridge overflow."""
-    for one in (ridge, state.point.ridge):
-        check_ridge(one, engine)
-    check_overflow(state.point.X, state.point.Y, engine, state.previous)

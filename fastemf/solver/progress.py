@@ -1,4 +1,4 @@
-"""Progress bars: one for the sweeps of a fit, around the user's callback, and one for many fits."""
+"""Progress bars for the sweeps of a fit, with the user's callback, and for many fits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 from fastemf.solver.records import SweepRecord
 
-__all__ = ["counting", "reporting"]
-
 
 @contextmanager
-def reporting(
+def sweep_progress(
     callback: Callable[[SweepRecord], Any] | None, max_iter: int, progress: bool
 ) -> Iterator[Callable[[SweepRecord], Any]]:
-    """Make a callback that also moves a bar on standard error, if one is wanted."""
+    """Make a callback that also advances a bar on standard error, if requested."""
 
     def silent(record: SweepRecord) -> Any:
         return callback(record) if callback is not None else None
@@ -37,8 +35,8 @@ def reporting(
 
 
 @contextmanager
-def counting(total: int, unit: str, progress: bool) -> Iterator[Callable[[], Any]]:
-    """Make a function to call once per step of `total`; it moves a bar, if one is wanted."""
+def progress_counter(total: int, unit: str, progress: bool) -> Iterator[Callable[[], Any]]:
+    """Make a function to call once per step of `total`, which advances a bar if requested."""
     if not progress:
         yield lambda: None
         return

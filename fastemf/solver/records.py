@@ -1,16 +1,16 @@
-"""Records of a fit: the ridge in force, a half-sweep's outcome, and one record per sweep."""
+"""Records of a fit: the ridge, the result of a half-sweep, and one record per sweep."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["FIELDS", "HalfSweep", "Ridge", "SweepRecord", "history_of", "history_table", "norm"]
+from fastemf.loss import combine_by_sign
+from fastemf.support.arrays import Array, Floats
 
 
 class Ridge(NamedTuple):
@@ -22,15 +22,19 @@ class Ridge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class HalfSweep:
-    """One side solved given the other, and what that took."""
+    """The result of solving one side given the other."""
 
-    factor: NDArray[Any]
+    factor: Array
     above: float  # Σ v r² over residuals >= 0
     below: float  # Σ v r² over residuals < 0
     gradient: float  # norm of the gradient before the solve
     inner_iterations: int
     sign_flips: int
     line_searches: int
+
+    def loss(self, omega: float) -> float:
+        """Return the expectile loss after the solve."""
+        return combine_by_sign(self.above, self.below, omega)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +50,30 @@ class SweepRecord:
     objective, loss, penalty : float
         F after the sweep and its parts, in squared units of the data.
     reg, intercept_reg : float
-        λ and λ₀ in force during this sweep.
+        λ and λ₀ of this sweep.
     relative_decrease : float
         (F before − F after) / F before, both at this sweep's ridge.
     gradient_norm : float
-        Norm of the gradient of F that the two half-steps met before they solved; infinite where
-        its square is too large for a float.
+        Norm of the gradient of F before the two solves; infinite if its square overflows.
     sign_flips : int
         Observations whose weight changed, summed over the Newton iterations.
     inner_iterations : float
-        Newton iterations per row or column, on average.
+        Mean number of Newton iterations per row or column.
     line_searches : int
-        Newton steps that had to be shortened or lengthened.
+        Newton steps that a line search shortened or lengthened.
     extrapolation : float
-        Momentum's step β; 0 for a plain sweep.
+        Step β of the momentum; 0 for a plain sweep.
     accepted : bool
-        False where the sweep raised F and was undone.
+        False if the sweep raised F and was undone.
     restarts : int
         Rejected sweeps so far.
     seconds : float
         Wall time of the sweep.
     validation_loss : float
-        Expectile loss per summed weight on the entries held out (``validation`` of
-        `fastemf.complete`), at the iterate held after the sweep: where it was undone, the one
-        before. NaN where nothing is held out.
+        Mean expectile loss of the validation entries (``validation`` of `fastemf.complete`) after
+        the sweep, or before it if it was undone. NaN without validation entries.
     renewals : int
-        How often the values that replace censored ones have been made anew so far. With each, the
-        objective is another one.
+        How often censored values have been imputed again so far. Each time the objective changes.
     """
 
     sweep: int
@@ -101,27 +102,24 @@ MAY_OVERFLOW = ("gradient_norm",)
 LARGEST = 2.0**53  # counts up to here are exact
 
 
-def total(parts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sum over rows, each column by itself: NumPy goes through a few long rows much faster."""
+def sum_rows(parts: Floats) -> Floats:
+    """Sum over rows, column by column: NumPy sums few long rows much faster."""
     return np.asarray(np.ascontiguousarray(parts.T).sum(axis=1))
 
 
-def norm(values: NDArray[np.float64]) -> float:
-    """Compute the root of the sum of squares, which themselves may leave the range of float64."""
+def norm(values: Floats) -> float:
+    """Compute the root of the sum of squares, without overflow of the squares."""
     exponent = np.frexp(np.abs(values).max())[1]
     return float(np.ldexp(np.sqrt(np.sum(np.square(np.ldexp(values, -exponent)))), exponent))
 
 
-def history_table(history: Sequence[SweepRecord]) -> NDArray[np.float64]:
-    """Convert records to a table for a file, a row each."""
+def pack_history(history: Sequence[SweepRecord]) -> Floats:
+    """Convert records to an array for a file, one row each."""
     return np.array([astuple(record) for record in history], np.float64).reshape(-1, len(FIELDS))
 
 
-def history_of(table: NDArray[Any], names: Sequence[str]) -> tuple[SweepRecord, ...]:
-    """Make records from the columns of a table; fields that it lacks get their defaults.
-
-    A table that is not a history raises ValueError.
-    """
+def unpack_history(table: Array, names: Sequence[str]) -> tuple[SweepRecord, ...]:
+    """Make records from the named columns of an array; ValueError if it is not a history."""
     if table.dtype != np.float64 or table.shape[1:] != (len(names),):
         raise ValueError("history must have its columns")
     for name, column in zip(names, table.T, strict=True):
@@ -132,7 +130,7 @@ def history_of(table: NDArray[Any], names: Sequence[str]) -> tuple[SweepRecord, 
     )
 
 
-def _check_column(name: str, column: NDArray[np.float64]) -> None:
+def _check_column(name: str, column: Floats) -> None:
     right = np.isfinite(column)
     if name in MAY_BE_NAN:
         right |= np.isnan(column)

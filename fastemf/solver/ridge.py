@@ -1,67 +1,65 @@
-"""Schedules of the ridge: how it is chosen and how it moves during a fit.
+"""Schedules of the ridge: fixed, annealed to zero, or adapted to the noise.
 
-All three schedules answer the same questions: which `ridge` is in force, and
-is it `settled`, so that the fit may stop? `begin` sees the start, `advance` every
-accepted sweep.
+A schedule has the current `ridge`, and is `settled` once the ridge is final, so that the fit may
+stop. `begin` is called with the start, `advance` after every accepted sweep.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastemf.loss import level_weights
 from fastemf.solver.records import Ridge
+from fastemf.support.arrays import Array, Floats
 
-__all__ = ["AnnealedRidge", "FixedRidge", "NoiseRidge", "RidgeSchedule", "noise_ridge"]
-
-
-# What multiplies the residuals' size in reg="noise": these had the lowest held-out loss over
-# synthetic and real data, without and with intercepts.
+# Factors of the residuals' size in reg="noise", without and with intercepts: these had the lowest
+# validation loss over synthetic and real data.
 NOISE_FACTOR = 0.06
 NOISE_FACTOR_INTERCEPTS = 0.1
 
 
 class Fitting(Protocol):
-    """What the noise-following ridge asks of an engine."""
+    """The attributes of an engine that the noise-adaptive ridge needs."""
 
     omega: float
-    masses: tuple[NDArray[np.float64], NDArray[np.float64]]
+    masses: tuple[Floats, Floats]
     mass: float
     spread: float
     rounding: float
 
 
 class RidgeSchedule(Protocol):
-    """A ridge that may move between sweeps, never within one."""
+    """A ridge that may change between sweeps, but not within one."""
 
     ridge: Ridge
     settled: bool
 
-    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+    def begin(self, X: Array, Y: Array, rms: float) -> None:
         """Choose the first ridge from the start and its residuals' root mean square."""
 
     def advance(self, rms: float) -> None:
         """Choose the next ridge from an accepted sweep's residuals."""
 
-    def memory(self) -> list[float]:
-        """Return what decides the ridges to come, beyond the settings."""
+    def state(self) -> list[float]:
+        """Return the numbers that, with the settings, determine all further ridges."""
 
-    def recall(self, memory: list[float]) -> None:
-        """Go to where another schedule of these settings was, given its memory.
+    def restore(self, state: list[float]) -> None:
+        """Continue from the state of another schedule with the same settings.
 
-        Numbers that are finite and not negative, but no schedule's memory, raise ValueError.
+        The numbers are finite and not negative; ValueError if they are not a state.
         """
 
 
 def asymmetry(omega: float) -> float:
-    """Compute 4 ω (1 − ω), which makes one ridge right for all levels (weights are about half)."""
-    return 4 * omega * (1 - omega)
+    """Compute 4 ω (1 − ω), which scales a ridge for ω = 0.5 to another level."""
+    above, below = level_weights(omega)
+    return 4 * above * below
 
 
 class FixedRidge:
-    """A ridge that is known from the start."""
+    """A constant ridge."""
 
     settled = True
 
@@ -69,30 +67,30 @@ class FixedRidge:
         self.ridge = ridge
 
     @classmethod
-    def given(cls, reg: float, omega: float) -> FixedRidge:
-        """Take a number the user gave; 0 leaves the intercepts free too."""
+    def from_number(cls, reg: float, omega: float) -> FixedRidge:
+        """Make the schedule of a given number; with 0, intercepts have no ridge either."""
         return cls(Ridge(reg, asymmetry(omega) if reg > 0 else 0.0))
 
-    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
+    def begin(self, X: Array, Y: Array, rms: float) -> None:
         """Do nothing: the ridge does not depend on the start."""
 
     def advance(self, rms: float) -> None:
-        """Do nothing: the ridge does not move."""
+        """Do nothing: the ridge is constant."""
 
-    def memory(self) -> list[float]:
-        """Return nothing: the settings decide all."""
+    def state(self) -> list[float]:
+        """Return no numbers: the settings determine the ridge."""
         return []
 
-    def recall(self, memory: list[float]) -> None:
-        """Do nothing: there is nothing to remember."""
+    def restore(self, state: list[float]) -> None:
+        """Do nothing: there is no state."""
 
 
 class AnnealedRidge:
     """A ridge that falls in stages to exactly 0.
 
-    Stage s has λ = δ_s · 2ω(1 − ω) · (typical squared factor entry), times the typical
-    number of observations where the ridge is not scaled by it, so that a row's ridge is
-    about δ_s of the mean diagonal of its normal equations.
+    Stage s has λ = δ_s · 2ω(1 − ω) · (typical squared factor entry), times the typical number of
+    observations of a row unless the ridge is scaled by it. So a row's ridge is about δ_s of the
+    mean diagonal of its normal equations.
     """
 
     STAGES = (1e-2, 1e-3, 1e-4)
@@ -107,8 +105,8 @@ class AnnealedRidge:
         self.ridge = Ridge(0.0, 0.0)
         self.settled = False
 
-    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
-        """Measure the factors once; the stages are relative to that."""
+    def begin(self, X: Array, Y: Array, rms: float) -> None:
+        """Measure the size of the factors, to which the stages are relative."""
         sizes = [np.sqrt(np.mean(np.square(F[:, : self._k], dtype=float))) for F in (X, Y)]
         self._unit = 0.5 * asymmetry(self._omega) * float(sizes[0] * sizes[1]) * self._count
         self._set()
@@ -118,13 +116,13 @@ class AnnealedRidge:
         self._sweeps += 1
         self._set()
 
-    def memory(self) -> list[float]:
-        """Return the factors' size at the start, and the sweeps since."""
+    def state(self) -> list[float]:
+        """Return the size of the factors at the start, and the number of sweeps."""
         return [self._unit, float(self._sweeps)]
 
-    def recall(self, memory: list[float]) -> None:
-        """Go to the same stage."""
-        unit, sweeps = memory
+    def restore(self, state: list[float]) -> None:
+        """Continue in the same stage."""
+        unit, sweeps = state
         if sweeps % 1 != 0:
             raise ValueError(f"schedule must have a whole number of sweeps, got {sweeps}")
         self._unit, self._sweeps = unit, int(sweeps)
@@ -133,14 +131,15 @@ class AnnealedRidge:
     def _set(self) -> None:
         stage = self._sweeps // self.SWEEPS
         self.settled = stage >= len(self.STAGES)
-        share = 0.0 if self.settled else self.STAGES[stage]
-        self.ridge = Ridge(share * self._unit, share * asymmetry(self._omega))
+        delta = 0.0 if self.settled else self.STAGES[stage]
+        self.ridge = Ridge(delta * self._unit, delta * asymmetry(self._omega))
 
 
 def noise_ridge(engine: Fitting, k: int, intercepts: bool, moving: int = 0) -> NoiseRidge:
-    """Make the noise-following ridge for the cells that an engine fits.
+    """Make the noise-adaptive ridge of an engine.
 
-    For `moving` sweeps it is not frozen: those from a fit at another ridge hardly move at first.
+    It is not frozen within the first `moving` sweeps: a start from a fit at another ridge hardly
+    moves at first.
     """
     width = k + intercepts
     spent = sum(float(np.minimum(mass, width).sum()) for mass in engine.masses)
@@ -156,16 +155,16 @@ def noise_ridge(engine: Fitting, k: int, intercepts: bool, moving: int = 0) -> N
 
 
 class NoiseRidge:
-    """A ridge as large as the noise: λ = c · RMS(r) / sqrt(1 − min(dof/p, 0.9)) · 4ω(1 − ω).
+    """A noise-adaptive ridge: λ = c · RMS(r) / sqrt(1 − min(dof/p, 0.9)) · 4ω(1 − ω).
 
-    The residuals, corrected for the degrees of freedom the fit has spent, say
-    how noisy the data are; noiseless data drive λ to 0 and are recovered exactly.
-    The intercepts' ridge, worth one observation, falls to 0 with it once the
-    residuals are small against the data.
+    The residuals, corrected for the degrees of freedom of the fit, estimate the noise. For
+    noiseless data λ falls to 0, and these are recovered exactly. The ridge of the intercepts,
+    equivalent to one observation, falls to 0 with it once the residuals are small relative to the
+    data.
     """
 
     FROZEN_BELOW = 0.01  # λ is frozen once a sweep changes it by less, relatively
-    SMALL = 0.1  # residuals below this share of the data's spread lower the intercepts' ridge
+    SMALL = 0.1  # residuals below this fraction of the data's spread lower the intercepts' ridge
 
     def __init__(
         self,
@@ -187,12 +186,12 @@ class NoiseRidge:
         self.ridge = Ridge(0.0, self._intercepts)
         self.settled = False
 
-    def begin(self, X: NDArray[Any], Y: NDArray[Any], rms: float) -> None:
-        """Follow the start's residuals, up to the data's spread."""
+    def begin(self, X: Array, Y: Array, rms: float) -> None:
+        """Set the ridge from the start's residuals, up to the data's spread."""
         self._set(min(rms, self._spread))  # a rescaled spectral start may overshoot the data
 
     def advance(self, rms: float) -> None:
-        """Follow the residuals until they hardly move, then freeze."""
+        """Update the ridge until it hardly changes, then freeze it."""
         if self.settled:
             return
         before = self.ridge.factors
@@ -202,13 +201,13 @@ class NoiseRidge:
         self.settled = steady or rms <= self._rounding
         self._moving -= 1
 
-    def memory(self) -> list[float]:
+    def state(self) -> list[float]:
         """Return the ridge, and whether it is frozen."""
         return [*self.ridge, float(self.settled)]
 
-    def recall(self, memory: list[float]) -> None:
-        """Go on from the same ridge."""
-        factors, intercepts, settled = memory
+    def restore(self, state: list[float]) -> None:
+        """Continue from the same ridge."""
+        factors, intercepts, settled = state
         if settled not in (0, 1) or intercepts > self._intercepts:
             raise ValueError(
                 f"schedule must be settled or not, with an intercepts' ridge up to "

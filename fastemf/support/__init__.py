@@ -1,1 +1,1 @@
-"""Checks of parameters, warnings and atomic files, which every room needs."""
+"""Validation of parameters, warnings and atomic files."""

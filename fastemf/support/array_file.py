@@ -1,7 +1,7 @@
-"""Arrays in one ``.npz`` file, read without pickle and without trust.
+"""Reading of untrusted ``.npz`` files, without pickle.
 
-What a file claims is compared with its size before memory is asked for, and its arrays are read
-straight into their memory: reading takes about as much memory as the file has bytes.
+The shapes in a file are compared with its size before memory is allocated, and arrays are read
+directly into their memory. Reading takes about as much memory as the size of the file.
 """
 
 from __future__ import annotations
@@ -17,83 +17,79 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = ["DamagedFileError", "check_keys", "parse_header", "read_arrays", "require"]
+from fastemf.support.arrays import Array
 
-# What zipfile raises for bytes that are no archive it can read; ValueError and OverflowError for
-# odd names and places.
-NOT_AN_ARCHIVE = (
-    zipfile.BadZipFile, EOFError, ValueError, OverflowError, NotImplementedError,
-)  # fmt: skip
+# Errors that zipfile raises for invalid archives, names and offsets.
+NOT_AN_ARCHIVE = (zipfile.BadZipFile, EOFError, ValueError, OverflowError, NotImplementedError)
 
 NPY = np.lib.format.MAGIC_PREFIX
-# The text before an array of plain numbers or strings, as every NumPy has written it. It is not
-# evaluated as Python: a hostile one could exhaust the parser.
+# The header of an array of numbers or strings, as all versions of NumPy write it. It is not
+# evaluated as Python, because a hostile header could exhaust the parser.
 HEADER = re.compile(
     rb"\{'descr': '([<>|][biufcSU][0-9]{1,5})', 'fortran_order': (True|False), "
     rb"'shape': \(((?:[0-9]{1,18}, )*(?:[0-9]{1,18},?)?)\), \} *\n"
 )
-JSON_LIMIT = 1 << 20  # bytes of a header in JSON, which has about a thousand
-CHUNK = 1 << 20  # bytes read at once
+JSON_LIMIT = 1 << 20  # bytes of a JSON header; typical headers have about a thousand
+CHUNK = 1 << 20  # bytes read at a time
 
 
 class DamagedFileError(ValueError):
-    """A file whose content is not what it claims to be."""
+    """A file is damaged or of another kind."""
 
 
-def require(right: bool, rule: str) -> None:
-    """Refuse a file that breaks a rule."""
-    if not right:
+def require(condition: bool, rule: str) -> None:
+    """Raise `DamagedFileError` unless the condition holds."""
+    if not condition:
         raise DamagedFileError(rule)
 
 
 def check_keys(found: Any, wanted: set[str], what: str) -> None:
-    """Refuse names that are missing or unknown."""
+    """Raise `DamagedFileError` for missing or unknown names."""
     if missing := sorted(wanted - set(found)):
         raise DamagedFileError(f"{what} {missing[0]!r:.80} is missing")
     if extra := sorted(set(found) - wanted):
         raise DamagedFileError(f"{what} {extra[0]!r:.80} is unknown")
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read all arrays of an ``.npz`` file, each with memory of its own, in C order."""
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Read all arrays of an ``.npz`` file, in C order."""
     _check_regular(path)
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Array] = {}
     with Path(path).open("rb") as file:
         if file.read(len(NPY)) == NPY:
-            raise DamagedFileError("it holds a single array")
+            raise DamagedFileError("it contains a single array")
         try:
             with zipfile.ZipFile(file) as archive:
                 members = archive.infolist()
                 _check_members(members, os.fstat(file.fileno()).st_size)
                 for member in members:
                     with archive.open(member) as content:
-                        arrays[_name(member)] = _array(member, content)
+                        arrays[_name(member)] = _read_array(member, content)
         except DamagedFileError:
             raise
         except NOT_AN_ARCHIVE as error:
             raise DamagedFileError("truncated, damaged, or another kind of file") from error
         except OSError as error:
-            if error.errno != errno.EINVAL:  # which is a place before the file's beginning
+            if error.errno != errno.EINVAL:  # a negative offset
                 error.filename = error.filename or os.fspath(path)
                 raise
             raise DamagedFileError("truncated, damaged, or another kind of file") from error
     return arrays
 
 
-def parse_header(raw: NDArray[Any]) -> Any:
-    """Parse the JSON text that an array of bytes holds."""
+def parse_header(raw: Array) -> Any:
+    """Parse JSON text in an array of bytes."""
     if raw.dtype != np.uint8 or raw.ndim != 1 or raw.size > JSON_LIMIT:
         raise DamagedFileError(f"damaged header (it must be up to {JSON_LIMIT} bytes of JSON)")
     try:
         return json.loads(raw.tobytes().decode())
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number too long, too deep
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deeply
         raise DamagedFileError(f"damaged header ({error})") from error
 
 
 def _check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what is no file: a pipe would be waited for, and a device has no end."""
+    """Raise unless the path is a regular file: pipes block, and devices have no end."""
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
@@ -102,35 +98,36 @@ def _check_regular(path: str | os.PathLike[str]) -> None:
 
 
 def _check_members(members: list[zipfile.ZipInfo], size: int) -> None:
-    """Refuse what NumPy's ``savez`` never writes, and more bytes than the file has."""
+    """Raise for members that ``numpy.savez`` never writes, or larger than the file."""
     for member in members:
+        name = _display_name(member)
         if member.flag_bits & 1 or not member.filename.endswith(".npy"):
-            raise DamagedFileError(f"{_shown(member)} is encrypted, or of another kind of file")
+            raise DamagedFileError(f"{name} is encrypted, or of another kind of file")
         if member.compress_type != zipfile.ZIP_STORED:
             raise DamagedFileError(
-                f"{_shown(member)} is compressed, which fastemf never writes: it is damaged, or "
-                "another kind of file"
+                f"{name} is compressed, which fastemf never writes: "
+                "it is damaged, or another kind of file"
             )
         if member.compress_size != member.file_size:
-            raise DamagedFileError(f"{_shown(member)} is damaged, or of another kind of file")
+            raise DamagedFileError(f"{name} is damaged, or of another kind of file")
     if sum(member.file_size for member in members) > size:
-        raise DamagedFileError("its parts are larger than the file: it is truncated or damaged")
+        raise DamagedFileError("its members are larger than the file: it is truncated or damaged")
     if len({member.filename for member in members}) < len(members):
-        raise DamagedFileError("it holds two arrays of one name")
+        raise DamagedFileError("it contains two arrays of the same name")
 
 
 def _name(member: zipfile.ZipInfo) -> str:
     return member.filename.removesuffix(".npy")
 
 
-def _shown(member: zipfile.ZipInfo) -> str:
-    """Return the name for a message; a hostile one may be 64 kB long."""
+def _display_name(member: zipfile.ZipInfo) -> str:
+    """Return the name for a message, shortened: a hostile name may have 64 kB."""
     name = member.filename
     return name if name.isprintable() and len(name) <= 60 else f"{name[:60]!a}..."
 
 
-def _array(member: zipfile.ZipInfo, content: IO[bytes]) -> NDArray[Any]:
-    wrong = f"{_shown(member)} is damaged, or an array of another kind of file"
+def _read_array(member: zipfile.ZipInfo, content: IO[bytes]) -> Array:
+    wrong = f"{_display_name(member)} is damaged, or an array of another kind of file"
     length = content.read(10)
     text = content.read(int.from_bytes(length[8:], "little"))
     found = HEADER.fullmatch(text)
@@ -142,13 +139,13 @@ def _array(member: zipfile.ZipInfo, content: IO[bytes]) -> NDArray[Any]:
         raise DamagedFileError(wrong) from error
     shape = tuple(int(number) for number in found[3].replace(b",", b" ").split())
     left = member.file_size - len(length) - len(text)
-    # Before memory is asked for: a number in the header is worth nothing by itself.
+    # Checked before memory is allocated, because the header cannot be trusted.
     is_plain = dtype.itemsize > 0 and len(shape) <= 32
     is_plain = is_plain and all(number <= member.file_size for number in shape)
     if not is_plain or math.prod(shape) * dtype.itemsize != left:
         raise DamagedFileError(wrong)
     array = np.empty(shape, dtype, order="F" if found[2] == b"True" else "C")
-    # A view of its bytes in the order of memory. The last chunk compares the checksum.
+    # A view of the bytes in memory order. Reading the last chunk verifies the checksum.
     memory = array.reshape(-1, order="A").view(np.uint8)
     at = 0
     while chunk := content.read(CHUNK):

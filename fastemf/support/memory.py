@@ -1,4 +1,4 @@
-"""How much memory there is, and what is refused because it would take more."""
+"""Available memory, and errors for computations that need more."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["available_memory", "check_memory", "readable_bytes"]
-
 MEMINFO = Path("/proc/meminfo")
-SMALL = 1 << 28  # bytes: less is not worth asking the system
+SMALL = 1 << 28  # bytes that are never checked
 
 
 def check_memory(size: int, what: str, remedy: str) -> None:
-    """Refuse what takes `size` bytes or more where there are fewer.
+    """Raise MemoryError if fewer than `size` bytes are available.
 
-    A system that promises more memory than it has would end the process without a word, when
-    the memory is written to.
+    A system that overcommits memory would kill the process when the memory is written.
     """
     if size <= SMALL:
         return
@@ -25,23 +22,23 @@ def check_memory(size: int, what: str, remedy: str) -> None:
     if left is not None and size > left:
         raise MemoryError(
             f"{what} takes at least {readable_bytes(size)} of memory, and "
-            f"{readable_bytes(left)} are left; {remedy}"
+            f"{readable_bytes(left)} are available; {remedy}"
         )
 
 
 def available_memory() -> int | None:
-    """Return how many bytes can be had, swap included; None where the system does not say."""
+    """Return the available bytes, swap included; None if unknown."""
     with suppress(OSError):
         found = re.findall(r"^(?:MemAvailable|SwapFree): +(\d+) kB$", MEMINFO.read_text(), re.M)
         if found:
             return 1024 * sum(map(int, found))
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # all there is
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # all memory
     except (OSError, ValueError, AttributeError):
         return None
 
 
 def readable_bytes(size: int) -> str:
-    """Return a size as a person would say it."""
+    """Format a size in GiB."""
     amount = size / (1 << 30)
     return f"{amount:.3g} GiB" if amount < 1000 else f"{amount:,.0f} GiB"

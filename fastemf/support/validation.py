@@ -1,4 +1,7 @@
-"""Checks that return the normalised value, or raise and name parameter, rule and value received."""
+"""Checks of parameters: they return the normalized value, or raise an error.
+
+Messages name the parameter, the rule and the value received.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,10 @@ import numbers
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-__all__ = [
-    "check_axis",
-    "check_choice",
-    "check_clip",
-    "check_dtype",
-    "check_factor",
-    "check_fitted_level",
-    "check_flag",
-    "check_indices",
-    "check_integer",
-    "check_level",
-    "check_levels",
-    "check_model_rank",
-    "check_number",
-    "check_quantiles",
-    "check_rank",
-    "check_reg",
-    "check_rng",
-    "check_shape",
-    "check_share",
-]
+from fastemf.support.arrays import Array, Floats
 
-SAME_LEVEL = 1e-9  # 0.1 + 0.2 asks for 0.3
+SAME_LEVEL = 1e-9  # tolerance: 0.1 + 0.2 selects 0.3
 
 
 def check_level(omega: Any, name: str = "omega") -> float:
@@ -41,7 +23,7 @@ def check_level(omega: Any, name: str = "omega") -> float:
             "Omega (missing entries are those not stored in a sparse R, or NaN in a dense R), and "
             f"several levels are for complete_levels; got {_describe(omega)}"
         )
-    if isinstance(omega, (bool, np.bool_)) or not isinstance(omega, numbers.Real):
+    if not _is_number(omega):
         raise TypeError(f"{name} must be a number in (0, 1), got {_describe(omega)}")
     if not 0.0 < float(omega) < 1.0:
         raise ValueError(
@@ -52,7 +34,7 @@ def check_level(omega: Any, name: str = "omega") -> float:
 
 
 def check_levels(omegas: Any) -> tuple[float, ...]:
-    """Return two or more different levels, sorted from the lowest."""
+    """Return two or more different levels, in increasing order."""
     if isinstance(omegas, str) or (np.ndim(omegas) == 0 and not hasattr(omegas, "__iter__")):
         raise TypeError(
             "omegas must be two or more levels in (0, 1); for one level use complete, "
@@ -69,21 +51,21 @@ def check_levels(omegas: Any) -> tuple[float, ...]:
 
 
 def check_quantiles(taus: Any) -> tuple[float, ...]:
-    """Return one or more different shares in (0, 1), sorted from the lowest."""
+    """Return one or more different quantile levels in (0, 1), in increasing order."""
     if isinstance(taus, str):
-        raise TypeError(f"taus must be shares in (0, 1), got {_describe(taus)}")
+        raise TypeError(f"taus must be numbers in (0, 1), got {_describe(taus)}")
     given = taus if hasattr(taus, "__iter__") and np.ndim(taus) else (taus,)
-    shares = sorted(check_share(tau, "each of taus") for tau in given)
-    if not shares or len(set(shares)) < len(shares):
-        raise ValueError(f"taus must be one or more different shares, got {shares}")
-    return tuple(shares)
+    checked = sorted(check_proportion(tau, "each of taus") for tau in given)
+    if not checked or len(set(checked)) < len(checked):
+        raise ValueError(f"taus must be one or more different numbers, got {checked}")
+    return tuple(checked)
 
 
 def check_fitted_level(
     level: Any, fitted: tuple[float, ...], name: str, what: str = "levels"
 ) -> int:
-    """Return the place of a level, or of a quantile's share, among those fitted."""
-    wanted = check_level(level, name) if what == "levels" else check_share(level, name)
+    """Return the index of a level, or of a quantile, among the fitted ones."""
+    wanted = check_level(level, name) if what == "levels" else check_proportion(level, name)
     distances = [abs(one - wanted) for one in fitted]
     if min(distances) > SAME_LEVEL:
         which = ", ".join(f"{one:g}" for one in fitted)
@@ -92,7 +74,7 @@ def check_fitted_level(
 
 
 def check_integer(value: Any, name: str, *, minimum: int, unless: str = "") -> int:
-    """Return an integer that is at least `minimum`; the message adds when it may be less."""
+    """Return an integer that is at least `minimum`; `unless` extends the message."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {_describe(value)}")
     if value < minimum:
@@ -112,45 +94,41 @@ def check_rank(k: Any, shape: tuple[int, int], name: str = "k", *, minimum: int 
 
 
 def check_model_rank(k: Any, name: str = "k", *, intercepts: bool) -> int:
-    """Return a rank from 1 on, or from 0 on where intercepts are a model without factors."""
+    """Return a rank of at least 1, or at least 0 with intercepts."""
     if intercepts:
         return check_integer(k, name, minimum=0)
     return check_integer(
-        k, name, minimum=1, unless=" (0 is intercepts alone, and needs intercepts=True)"
+        k, name, minimum=1, unless=" (0 fits intercepts only and needs intercepts=True)"
     )
 
 
 def check_number(value: Any, name: str) -> float:
     """Return a finite number >= 0."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    if not _is_number(value):
         raise TypeError(f"{name} must be a number, got {_describe(value)}")
     if not 0.0 <= float(value) < np.inf:
         raise ValueError(f"{name} must be finite and not negative, got {value!r}")
     return float(value)
 
 
-def check_share(value: Any, name: str) -> float:
-    """Return a share in (0, 1)."""
+def check_proportion(value: Any, name: str) -> float:
+    """Return a proportion in (0, 1)."""
     if not 0.0 < check_number(value, name) < 1.0:
         raise ValueError(
-            f"{name} must be a share strictly between 0 and 1 (0.95, not 95), got {value!r}"
+            f"{name} must be a proportion strictly between 0 and 1 (0.95, not 95), got {value!r}"
         )
     return float(value)
 
 
 def check_reg(reg: Any) -> float | Literal["auto", "noise"]:
     """Return a ridge: ``"auto"``, ``"noise"`` or a number >= 0."""
-    if isinstance(reg, str):
-        if reg == "auto":
-            return "auto"
-        if reg == "noise":
-            return "noise"
+    if isinstance(reg, str) and reg not in ("auto", "noise"):
         raise ValueError(f'reg must be "auto", "noise" or a number >= 0, got {reg!r}')
-    return check_number(reg, "reg")
+    return reg if isinstance(reg, str) else check_number(reg, "reg")  # type: ignore[return-value]
 
 
 def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
-    """Return a word that is one of the choices."""
+    """Return one of the choices."""
     if not isinstance(value, str) or value not in choices:
         words = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name} must be one of {words}, got {value!r}")
@@ -158,17 +136,14 @@ def check_choice(value: Any, name: str, choices: tuple[str, ...]) -> str:
 
 
 def check_axis(axis: Any, meanings: tuple[str, str]) -> int:
-    """Return an axis, 0 or 1; the meanings are for the message."""
+    """Return an axis, 0 or 1; the message explains both."""
     if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)) or axis not in (0, 1):
         raise ValueError(f"axis must be 0 ({meanings[0]}) or 1 ({meanings[1]}), got {axis!r}")
     return int(axis)
 
 
 def check_clip(clip: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return bounds of predictions as numbers of their type, infinite where a side is open.
-
-    NaN compares as neither too low nor too high: ``np.clip`` with these leaves it.
-    """
+    """Return the bounds of predictions in their dtype, infinite for an open side."""
     if clip is None:
         return dtype.type(-np.inf), dtype.type(np.inf)
     try:
@@ -182,9 +157,9 @@ def check_clip(clip: Any, dtype: np.dtype[Any]) -> tuple[Any, Any]:
         if bound is None:
             bounds.append(dtype.type(free))
             continue
-        if isinstance(bound, (bool, np.bool_)) or not isinstance(bound, numbers.Real):
+        if not _is_number(bound):
             raise TypeError(f"{name} must be a number or None, got {_describe(bound)}")
-        with np.errstate(over="ignore"):  # to infinity, which is refused
+        with np.errstate(over="ignore"):  # infinity raises below
             bounds.append(dtype.type(bound))
         if not np.isfinite(bounds[-1]):
             raise ValueError(f"{name} must be finite in {dtype}, or None, got {bound!r}")
@@ -220,14 +195,11 @@ def check_shape(shape: Any, name: str) -> tuple[int, int]:
         m, n = shape
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be (rows, columns), got {_describe(shape)}") from None
-    return (
-        check_integer(m, f"{name}[0]", minimum=1),
-        check_integer(n, f"{name}[1]", minimum=1),
-    )
+    return (check_integer(m, f"{name}[0]", minimum=1), check_integer(n, f"{name}[1]", minimum=1))
 
 
 def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
-    """Return the dtype to compute data of `dtype` in: float32 stays, all else becomes float64."""
+    """Return the dtype for computation: float32 stays, other types become float64."""
     if dtype.kind not in "biuf":
         hint = (
             "; convert objects with .astype(float), a nullable pandas table with "
@@ -240,8 +212,8 @@ def check_dtype(dtype: np.dtype[Any], name: str) -> np.dtype[Any]:
     return np.dtype(np.float32) if is_single else np.dtype(np.float64)
 
 
-def check_indices(indices: Any, name: str, size: int | None, *, widen: bool = True) -> NDArray[Any]:
-    """Return non-negative integers, below `size` if it is given, widened to int64 by default."""
+def check_indices(indices: Any, name: str, size: int | None, *, widen: bool = True) -> Array:
+    """Return non-negative integers, below `size` if given, widened to int64 by default."""
     array = np.asarray(indices)
     if array.size == 0 and array.dtype.kind == "f":  # np.asarray([]) is float64
         array = array.astype(np.int64)
@@ -262,9 +234,7 @@ def check_indices(indices: Any, name: str, size: int | None, *, widen: bool = Tr
     return array.astype(np.int64, copy=False) if widen else array
 
 
-def check_factor(
-    factor: Any, name: str, shape: tuple[int, int], dtype: np.dtype[Any]
-) -> NDArray[np.float64]:
+def check_factor(factor: Any, name: str, shape: tuple[int, int], dtype: np.dtype[Any]) -> Floats:
     """Return a real matrix of the given shape, small enough for `dtype`."""
     array = np.asarray(factor)
     check_dtype(array.dtype, name)
@@ -279,8 +249,13 @@ def check_factor(
     return array.astype(np.float64)
 
 
+def _is_number(value: Any) -> bool:
+    """Return whether a value is a real number, not a bool."""
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+
+
 def _describe(value: Any) -> str:
-    """Describe a value briefly enough for a message."""
+    """Return a short description of a value."""
     if hasattr(value, "shape") and np.ndim(value) > 0:
         return f"{type(value).__name__} of shape {value.shape}"
     text = repr(value)

@@ -1,4 +1,4 @@
-"""Warnings that point at the caller's line, not at ours."""
+"""Warnings at the line of the caller outside the package."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ConvergenceWarning", "PassedOnOnce", "RoundingWarning", "warn"]
-
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 class ConvergenceWarning(UserWarning):
-    """A fit reached its limit of sweeps before its tolerance, or rounding ended it."""
+    """A fit reached `max_iter` before its tolerance, or stopped because of rounding."""
 
 
 class RoundingWarning(ConvergenceWarning):
-    """Rounding ended a fit."""
+    """A fit stopped because of rounding."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line of the first frame outside the package."""
+    """Warn at the line of the first stack frame outside the package."""
     level = 1
     frame = sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -31,10 +29,10 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-class PassedOnOnce:
-    """Context that passes warnings on at its end, each once: several fits give the same ones.
+class UniqueWarnings:
+    """Context that collects warnings and issues each distinct warning once at its end.
 
-    Those of the category `leave_out` itself are dropped, because the caller sums them up.
+    Warnings whose category is exactly `leave_out` are dropped, because the caller summarizes them.
     """
 
     def __init__(self, *, leave_out: type[Warning]) -> None:

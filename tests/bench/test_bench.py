@@ -1,17 +1,17 @@
-"""The benchmark code runs, and its arithmetic is right. Nothing is timed here."""
+"""The benchmarks run and their arithmetic is right; no timing is checked."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from bench import runner
-from bench.__main__ import main, measure
-from bench.bars import Bar, bars, growth_spread, table
+from bench.__main__ import main
 from bench.child import call
 from bench.compare import compare
 from bench.competitors import COMPETITORS, Cmfrec, Fastemf, NumpyReference, Point
@@ -21,22 +21,26 @@ from bench.problems import grown, label, skewed, uniform
 from bench.quality import first_reaching, gap, target
 from bench.runner import Timing, interleaved
 from bench.scale import SMOKE
+from bench.sections import SECTIONS, cold_start
 from bench.sections.memory import memory_ratio
 from bench.sections.sweeps import time_sweeps
 from bench.sections.threads import powers_of_two
 from bench.sections.time_to_quality import race
+from bench.targets import Target, find_targets, format_targets, relative_half_range
 
 pytestmark = pytest.mark.bench
 
 # --- arithmetic ----------------------------------------------------------------------------
 
 
-def test_flops_by_hand():
+def test_rates_and_ratios_by_hand():
     R = sp.csr_matrix(np.array([[1.0, 2.0, 0.0], [3.0, 0.0, 0.0]]))
     # rows of 2 and 1 entries, columns of 2 and 1, an empty one that costs nothing
     assert sweep_flops(R, 3) == 6 * 9 + 4 * 27 / 3
     assert roofline_fraction(8e9, 2.0, 2, 4e9) == 0.5
     assert gemm_rate(0.5, n=10) == 4000
+    assert memory_ratio(peak=1300, level=200, given=500, factors=100) == 2.0
+    assert relative_half_range([3.0, 5.0, 4.0]) == 0.25
 
 
 def test_objective_by_hand():
@@ -45,25 +49,20 @@ def test_objective_by_hand():
     X, Y = np.array([[2.0]]), np.array([[1.0], [2.0], [7.0]])
     assert objective(R, X, Y, 0.0) == 0.5 * 9 + 0.5 * 9
     assert objective(R, X, Y, 10.0, omega=0.25) == 0.25 * 9 + 0.75 * 9 + 10 * (4 + 1 + 4 + 49)
-
-
-def test_objective_does_not_depend_on_its_chunks(monkeypatch):
-    R = skewed(40, 30, 600)
-    rng = np.random.default_rng(0)
+    # It does not depend on the size of a chunk.
+    R, rng = skewed(40, 30, 600), np.random.default_rng(0)
     X, Y = rng.random((40, 3)), rng.random((30, 3))
-    whole = objective(R, X, Y, 1.0)
-    monkeypatch.setattr("bench.objective.CHUNK", 7)
-    assert objective(R, X, Y, 1.0) == pytest.approx(whole, rel=1e-12)
+    assert objective(R, X, Y, 1.0, chunk=7) == pytest.approx(objective(R, X, Y, 1.0), rel=1e-12)
 
 
-def test_the_target_is_set_by_the_best_of_all():
+def test_target_is_set_by_the_best_curve():
     curves = [[Point(1, 1.0, 300.0), Point(2, 2.0, 210.0)], [Point(5, 9.0, 200.0)]]
     assert target(curves) == pytest.approx(200.2)
     assert gap(curves[0][1], target(curves)) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("needed", range(1, 17))
-def test_the_fewest_sweeps_are_found_between_the_points(needed):
+def test_bisection_finds_the_fewest_sweeps(needed):
     def fit(sweeps):
         fits.append(sweeps)
         return Point(sweeps, 0.1 * sweeps, 100.0 + needed - sweeps)
@@ -76,30 +75,20 @@ def test_the_fewest_sweeps_are_found_between_the_points(needed):
     assert first_reaching(curve, 50.0, fit) is None
 
 
-def test_memory_ratio_by_hand():
-    assert memory_ratio(peak=1300, level=200, given=500, factors=100) == 2.0
-
-
-def test_growth_spread_by_hand():
-    assert growth_spread([3.0, 5.0, 4.0]) == 0.25
-
-
 def test_thread_counts():
-    assert [powers_of_two(most) for most in (1, 2, 3, 6, 8)] == [
-        [1], [1, 2], [1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 8],
-    ]  # fmt: skip
+    counts = [[1], [1, 2], [1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 8]]
+    assert [powers_of_two(most) for most in (1, 2, 3, 6, 8)] == counts
 
 
 def result(section, what, seconds, competitor="fastemf ω=0.5", k=32, threads=2, **more):
-    return runner.row(
-        section, what, "p", 1000, "float64", k, threads, competitor, Timing([seconds]), **more
-    )
+    setting = "p", 1000, "float64", k, threads, competitor
+    return runner.row(section, what, *setting, Timing([seconds]), **more)
 
 
-def test_bars_by_hand():
+def test_targets_by_hand():
     chol, cg = "cmfrec Cholesky", "cmfrec CG"
     never = {**result("quality", "to 0.1 %", 1.0, cg, k=64, spent=9.0), "seconds": None}
-    found = bars(
+    found = find_targets(
         [
             result("sweeps", "sweep", 1.0, threads=1, roofline=0.36),
             result("sweeps", "sweep", 0.5, roofline=0.3),
@@ -125,54 +114,35 @@ def test_bars_by_hand():
             result("cold", "first call, cold", 25.0),
         ]
     )
-    assert [(bar.bar, bar.measured, bar.bound, bar.met) for bar in found] == [
-        (0.42, 0.36, False, False),
-        (4.0, 3.0, False, False),
-        (4.0, 2.5, False, False),
-        (4.0, 3.0, True, False),
-        (1.3, 1.25, False, True),
-        (1.5, 1.4, False, True),
-        (1.8, 2.0, False, True),
-        (0.2, 0.5, False, False),
-        (2.0, 1.5, False, True),
-        (2.6, 2.7, False, False),
-        (2.0, 1.5, False, True),
-        (25.0, 25.0, False, True),
-    ]
-    assert bars([]) == []
+    assert [(entry.target, entry.measured, entry.met) for entry in found] == [
+        (0.42, 0.36, False), (4.0, 3.0, False), (4.0, 2.5, False), (4.0, 3.0, False),
+        (1.3, 1.25, True), (1.5, 1.4, True), (1.8, 2.0, True), (0.2, 0.5, False),
+        (2.0, 1.5, True), (2.6, 2.7, False), (2.0, 1.5, True), (25.0, 25.0, True),
+    ]  # fmt: skip
+    assert [place for place, entry in enumerate(found) if entry.bound] == [3]
+    assert find_targets([]) == []
+    broken = {**result("sweeps", "sweep", 1.0, chol), "error": "x", "seconds": None}
+    assert find_targets([result("sweeps", "sweep", 0.5), broken]) == []
 
 
-def test_failed_rows_are_no_evidence():
-    broken = {**result("sweeps", "sweep", 1.0, "cmfrec Cholesky"), "error": "x", "seconds": None}
-    assert bars([result("sweeps", "sweep", 0.5), broken]) == []
-
-
-def test_the_table_of_bars_says_which_way_they_go():
-    lines = table([Bar("quick", 2.0, True, 1.5), Bar("small", 2.0, False, 1.5, bound=True)])
-    assert [line.split() for line in lines[1:]] == [
-        ["quick", "≥", "2", "1.5", "NO"],
-        ["small", "≤", "2", ">", "1.5", "yes"],
-    ]
+def test_format_targets():
+    quick = Target("quick", 2.0, True, 1.5)
+    lines = format_targets([quick, Target("small", 2.0, False, 1.5, bound=True)])
+    words = [" ".join(line.split()) for line in lines[1:]]
+    assert words == ["quick ≥ 2 1.5 NO", "small ≤ 2 > 1.5 yes"]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "slower"),
-    [
-        (1.0, 1.3, True),
-        (1.0, 1.2, False),
-        (0.010, 0.020, False),
-        (0.05, 0.08, True),
-        (2.0, 1.0, False),
-    ],
+    [(1, 1.3, True), (1, 1.2, False), (0.01, 0.02, False), (0.05, 0.08, True), (2, 1, False)],
 )
-def test_a_slowdown_must_be_large_relatively_and_absolutely(before, after, slower):
+def test_slowdown_must_be_large_relatively_and_absolutely(before, after, slower):
     rows = [[result("sweeps", "sweep", seconds)] for seconds in (before, after)]
-    found = compare(*rows)
-    assert [entry["slower"] for entry in found] == [slower]
-    assert found[0]["ratio"] == after / before
+    (found,) = compare(*rows)
+    assert (found["slower"], found["ratio"]) == (slower, after / before)
 
 
-def test_only_equal_settings_are_compared():
+def test_compare_matches_settings():
     before = [result("sweeps", "sweep", 1.0), result("setup", "start", 1.0)]
     after = [result("sweeps", "sweep", 1.0, k=33), result("setup", "start", 2.0)]
     assert [entry["setting"][0] for entry in compare(before, after)] == ["setup"]
@@ -181,27 +151,12 @@ def test_only_equal_settings_are_compared():
 # --- the harness ---------------------------------------------------------------------------
 
 
-def test_runs_take_turns_and_keep_their_best():
-    order = []
-
-    def taking(name, *seconds):
-        left = iter(seconds)
-
-        def run():
-            order.append(name)
-            return next(left)
-
-        return run
-
-    timings = interleaved({"a": taking("a", 3.0, 1.0), "b": taking("b", 2.0, 4.0)}, repeats=2)
-    assert order == ["a", "b", "a", "b"]
+def test_interleaved_takes_turns_and_does_not_repeat_long_runs():
+    left = iter([3.0, 2.0, 1.0, 4.0])
+    timings = interleaved({"a": lambda: next(left), "b": lambda: next(left)}, repeats=2)
+    assert [timing.seconds for timing in timings.values()] == [[3.0, 1.0], [2.0, 4.0]]
     assert [timing.best for timing in timings.values()] == [1.0, 2.0]
-    assert timings["a"].seconds == [3.0, 1.0]
-
-
-def test_a_long_run_is_not_repeated(monkeypatch):
-    monkeypatch.setattr(runner, "PATIENCE", -1.0)
-    assert interleaved({"a": lambda: 1.0}, repeats=3)["a"].seconds == [1.0]
+    assert interleaved({"a": lambda: 1.0}, 3, patience=-1.0)["a"].seconds == [1.0]
 
 
 class Broken:
@@ -213,30 +168,30 @@ class Broken:
 
 
 def test_failed_competitors_are_listed():
-    R = skewed(30, 20, 200)
-    said = []
-    rows = time_sweeps(R, "p", [Broken()], "float64", 2, 1, repeats=2, say=said.append)
-    assert rows[0]["error"] == "OSError: no such library"
-    assert rows[0]["seconds"] is None
-    assert said[0].endswith("failed: OSError: no such library")
-    found = race(R.astype(np.float64), 2, [Fastemf(), Broken()], SMOKE)
-    assert [row["error"] for row in found] == [None, "OSError: no such library"]
-    assert race(R.astype(np.float64), 2, [Broken()], SMOKE)[0]["seconds"] is None
+    R = skewed(30, 20, 200).astype(np.float64)
+    (failed,) = time_sweeps(R, "p", [Broken()], "float64", 2, 1, repeats=2)
+    assert failed["error"] == "OSError: no such library"
+    assert failed["seconds"] is None
+    assert runner.line(failed).endswith("failed: OSError: no such library")
+    errors = [row["error"] for row in race(R, 2, [Fastemf(), Broken()], SMOKE)]
+    assert errors == [None, "OSError: no such library"]
+    assert next(race(R, 2, [Broken()], SMOKE))["seconds"] is None
 
 
-def test_a_section_that_fails_does_not_end_the_run(monkeypatch, tmp_path, capsys):
-    def fail(scale, say):
+def test_a_failed_section_does_not_end_the_run(monkeypatch, tmp_path, capsys):
+    def fail(scale):
         raise MemoryError("too large")
 
-    monkeypatch.setattr(
-        "bench.__main__.SECTIONS", {"a": fail, "b": lambda scale, say: [result("b", "x", 1.0)]}
-    )
-    rows = measure(SMOKE, ["a", "b"], tmp_path / "out.json")
+    sections = {"a": fail, "b": lambda scale: [result("b", "x", 1.0)], "not selected": fail}
+    monkeypatch.setattr("bench.__main__.SECTIONS", sections)
+    path = tmp_path / "out.json"
+    assert main(["--smoke", "--only", "b,a", "--out", str(path)]) == 0
+    rows = json.loads(path.read_text())["results"]
     assert [row["error"] for row in rows] == ["MemoryError: too large", None]
     assert "MemoryError: too large" in capsys.readouterr().out
 
 
-def test_a_child_that_fails_says_why():
+def test_child_process_reports_its_error():
     with pytest.raises(RuntimeError, match="absent: KeyError: 'absent'"):
         call("absent")
 
@@ -244,7 +199,7 @@ def test_a_child_that_fails_says_why():
 # --- problems and competitors --------------------------------------------------------------
 
 
-def test_problems_have_distinct_cells_and_the_asked_size():
+def test_problems_have_distinct_cells_and_the_requested_size():
     for make in (skewed, uniform):
         R = make(3000, 1000, 40_000)
         assert R.shape == (3000, 1000)
@@ -253,7 +208,7 @@ def test_problems_have_distinct_cells_and_the_asked_size():
         assert (np.diff(R.indptr) > 0).all()
 
 
-def test_rows_keep_their_length_as_problems_grow():
+def test_grown_problems_keep_the_length_of_rows():
     for entries in (300_000, 1_000_000):
         R = grown(entries)
         assert R.nnz == pytest.approx(entries, rel=0.1)
@@ -264,21 +219,14 @@ def test_rows_keep_their_length_as_problems_grow():
 def test_competitors_minimise_the_same_function():
     R = skewed(40, 30, 600).astype(np.float64)
     entries = [Fastemf(), NumpyReference()]
-    try:
-        import cmfrec  # noqa: F401
-
+    if find_spec("cmfrec"):
         entries += [Cmfrec(use_cg=False), Cmfrec(use_cg=True)]
-    except ImportError:
-        pass
     found = [objective(R, *entry.fit(R, 2, 1.0, 1, 60), 1.0) for entry in entries]
     np.testing.assert_allclose(found, found[0], rtol=0.02)
-
-
-def test_names_tell_competitors_apart():
     assert len({entry.name for entry in COMPETITORS}) == len(COMPETITORS)
 
 
-def test_a_curve_has_the_objective_of_every_sweep():
+def test_curve_has_the_objective_of_every_sweep():
     R = skewed(40, 30, 600).astype(np.float64)
     entry = Fastemf()
     curve = entry.curve(R, 2, 1.0, 1, [3, 6])
@@ -291,7 +239,7 @@ def test_a_curve_has_the_objective_of_every_sweep():
     assert refitted[1].objective < refitted[0].objective
 
 
-def test_a_fit_that_lies_about_its_objective_is_refused(monkeypatch):
+def test_curve_checks_the_reported_objective(monkeypatch):
     monkeypatch.setattr("bench.competitors.objective", lambda *_: 1.0)
     with pytest.raises(ArithmeticError, match="its factors give 1"):
         Fastemf().curve(skewed(40, 30, 600).astype(np.float64), 2, 1.0, 1, [2])
@@ -300,15 +248,12 @@ def test_a_fit_that_lies_about_its_objective_is_refused(monkeypatch):
 # --- the whole -----------------------------------------------------------------------------
 
 
-def test_the_smoke_run_covers_every_section(tmp_path, capsys):
+def test_smoke_run_covers_every_section(tmp_path, capsys):
     path = tmp_path / "results.json"
     assert main(["--smoke", "--out", str(path)]) == 0
     written = json.loads(path.read_text())
     printed = capsys.readouterr().out
-    assert {row["section"] for row in written["results"]} == {
-        "sweeps", "quality", "asymmetry", "threads", "growth", "setup", "memory", "tuned", "rank",
-        "cold",
-    }  # fmt: skip
+    assert {row["section"] for row in written["results"]} == set(SECTIONS)
     ours = [row for row in written["results"] if row["competitor"].startswith("fastemf")]
     assert len(ours) > 10
     assert [row["error"] for row in ours] == [None] * len(ours)
@@ -318,11 +263,10 @@ def test_the_smoke_run_covers_every_section(tmp_path, capsys):
     assert "fastemf ω=0.1" in printed
     assert "Targets of the project (set for the full sizes)" in printed
     assert main(["compare", str(path), str(path)]) == 0
-    slower = [
-        {**row, "seconds": row["seconds"] and row["seconds"] + 1.0} for row in written["results"]
-    ]
+    for row in written["results"]:
+        row["seconds"] = row["seconds"] and row["seconds"] + 1.0
     later = tmp_path / "later.json"
-    later.write_text(json.dumps({"results": slower}))
+    later.write_text(json.dumps(written))
     assert main(["compare", str(path), str(later)]) == 1
     assert "SLOWER" in capsys.readouterr().out
 
@@ -335,9 +279,7 @@ def test_the_smoke_run_covers_every_section(tmp_path, capsys):
     }  # fmt: skip
 
 
-def test_an_empty_cache_is_filled_once(monkeypatch):
-    from bench.sections import cold_start
-
+def test_cold_start_fills_an_empty_cache_once(monkeypatch):
     calls = []
 
     def answer(task, env=None):
@@ -345,45 +287,31 @@ def test_an_empty_cache_is_filled_once(monkeypatch):
         return {"numba": 2.0, "beyond": 0.25, "seconds": 20.0 if len(calls) == 2 else 0.5}
 
     monkeypatch.setattr(cold_start, "call", answer)
-    rows = cold_start.run(replace(SMOKE, cold_compile=True), lambda text: None)
+    rows = cold_start.run(replace(SMOKE, cold_compile=True))
     assert {row["what"]: row["seconds"] for row in rows} == {
-        "import numba": 2.0,
-        "import beyond numba": 0.25,
-        "first call, cold": 20.0,
+        "import numba": 2.0, "import beyond numba": 0.25, "first call, cold": 20.0,
         "first call, warm cache": 0.5,
-    }
+    }  # fmt: skip
     assert calls[1][1] == calls[2][1] != {}
 
 
-def test_only_asks_for_sections_that_exist(capsys):
-    with pytest.raises(SystemExit):
-        main(["--smoke", "--only", "sweep"])
-    assert "must be among sweeps, quality" in capsys.readouterr().err
-
-
-def test_what_would_lose_a_run_is_found_before_it(tmp_path, capsys, monkeypatch):
-    with pytest.raises(SystemExit):
-        main(["--smoke", "--out", str(tmp_path / "absent" / "results.json")])
-    assert "--out must lie in a folder that exists, got" in capsys.readouterr().err
-    (tmp_path / "other.json").write_text("{}")
-    for name in ("absent.json", "other.json"):
-        with pytest.raises(SystemExit):
-            main(["plot", str(tmp_path / name), str(tmp_path)])
-        assert "must be a file that --out wrote, got" in capsys.readouterr().err
+def test_bad_arguments_are_refused_before_the_run(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("bench.__main__.find_spec", lambda name: None)
-    with pytest.raises(SystemExit):
-        main(["--smoke", "--plots", str(tmp_path)])
-    assert "plots need matplotlib" in capsys.readouterr().err
+    (tmp_path / "other.json").write_text("{}")
+    for argv, message in [
+        (["--smoke", "--only", "sweep"], "must be among sweeps, quality"),
+        (["--smoke", "--out", f"{tmp_path}/absent/x.json"], "must be in a folder that exists, got"),
+        (["plot", f"{tmp_path}/absent.json", "plots"], "must be a file written by --out, got"),
+        (["plot", f"{tmp_path}/other.json", "plots"], "must be a file written by --out, got"),
+        (["--smoke", "--plots", "plots"], "plots need matplotlib"),
+    ]:
+        with pytest.raises(SystemExit):
+            main(argv)
+        assert message in capsys.readouterr().err
 
 
-def test_nothing_is_drawn_of_nothing(tmp_path):
+def test_no_plots_without_data(tmp_path):
     pytest.importorskip("matplotlib")
     from bench.plots import draw
 
     assert draw([{"section": "sweeps", "error": "failed"}], tmp_path) == []
-
-
-def test_one_section_alone(tmp_path):
-    path = tmp_path / "results.json"
-    assert main(["--smoke", "--only", "threads", "--out", str(path)]) == 0
-    assert {row["section"] for row in json.loads(path.read_text())["results"]} == {"threads"}

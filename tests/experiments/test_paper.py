@@ -1,12 +1,10 @@
-"""The paper's numbers, against an independent study of the same experiments."""
-
-from __future__ import annotations
+"""The numbers of the paper, compared with an independent study of the same experiments."""
 
 import numpy as np
 import pytest
 
 from fastemf.datasets import load_wsdream
-from fastemf.experiments import measured, synthetic, wsdream
+from fastemf.experiments import measured, synthetic
 from fastemf.experiments.settings import LEVELS, ExperimentSettings
 
 pytestmark = pytest.mark.compiled
@@ -36,44 +34,44 @@ WSDREAM = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-def test_synthetic_to_the_letter():
-    tally, _ = synthetic.measure(ExperimentSettings(literal=True))
+def test_synthetic_data_with_literal_settings():
+    summary, _ = synthetic.measure(ExperimentSettings(literal=True))
     for rate, measures in SYNTHETIC.items():
         for measure, (means, deviations) in measures.items():
-            found = np.array([tally.mean(measure, rate, omega) for omega in LEVELS])
+            found = np.array([summary.mean(measure, rate, omega) for omega in LEVELS])
             assert (np.abs(found - means) <= 3 * np.array(deviations)).all(), (rate, measure, found)
-        medians = np.array([tally.values("median", rate, omega) for omega in LEVELS])
+        medians = np.array([summary.values("median", rate, omega) for omega in LEVELS])
         assert medians.shape == (5, 10)
         assert (np.diff(medians, axis=0) > 0).all()
 
 
 @pytest.fixture(scope="module")
-def tally(data_folder):
-    draws = wsdream.draws_of(load_wsdream(data_folder), repeats=3)
+def summary(data_folder):
+    draws = measured.sample_draws(load_wsdream(data_folder), repeats=3)
     plain = ExperimentSettings(literal=True, reg=1.0, sweeps=40)
-    return measured.judge_draws(plain, draws, wsdream.BINS, "s")
+    return measured.evaluate_draws(plain, draws, measured.WSDREAM_BINS, "s")
 
 
-def test_the_samples_of_the_fragments(data_folder):
-    five, ten = wsdream.draws_of(load_wsdream(data_folder), repeats=1)
+def test_samples_of_the_fragments(data_folder):
+    five, ten = measured.sample_draws(load_wsdream(data_folder), repeats=1)
     assert five.cells.train.nnz == 98_699
     assert ten.cells.train.nnz == 197_468
     assert sum(part.nnz for part in five.cells) == sum(part.nnz for part in ten.cells) == 375_984
 
 
 @pytest.mark.parametrize("label", WSDREAM)
-def test_web_services_at_the_study_s_settings(tally, label):
-    found = [tally.mean("median", 0.1, omega, label) for omega in LEVELS]
+def test_web_services_with_the_settings_of_the_study(summary, label):
+    found = [summary.mean("median", 0.1, omega, label) for omega in LEVELS]
     np.testing.assert_allclose(found, WSDREAM[label], atol=0.03, rtol=0)
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.1])
-def test_the_paper_s_claims_on_web_services(tally, rate):
+def test_claims_of_the_paper_on_web_services(summary, rate):
     def best(measure, label="all"):
-        return LEVELS[int(np.argmin([tally.mean(measure, rate, w, label) for w in LEVELS]))]
+        return LEVELS[int(np.argmin([summary.mean(measure, rate, w, label) for w in LEVELS]))]
 
     assert best("median", "3.1 to 20 s") == 0.9
     assert best("median", "0 to 0.3 s") == 0.1
-    assert best("median") == 0.1  # true of this setting, and of few others
+    assert best("median") == 0.1  # true for this setting and few others
     assert best("iqr") == best("iqr", "0 to 0.3 s") == best("q90") == 0.1
-    assert max(LEVELS, key=lambda w: tally.mean("median", rate, w)) == 0.9
+    assert max(LEVELS, key=lambda w: summary.mean("median", rate, w)) == 0.9

@@ -1,12 +1,11 @@
-"""What the API's fuzzer asserts of a fit: certificates, identities and promises, from the data."""
+"""Checks of the API fuzzer: certificates, identities and bitwise equality, from the data."""
 
-from __future__ import annotations
-
+import contextlib
 import copy
 import traceback
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,16 +13,17 @@ import row_oracle
 import scipy.sparse as sp
 
 import fastemf
+from fastemf.solver.records import SweepRecord
 
 PACKAGE = str(Path(fastemf.__file__).parent)
 DOCUMENTED = (ValueError, TypeError, IndexError, FloatingPointError, MemoryError)
 ROWS_SOLVED_AGAIN = 3  # by an independent solver, which is slow
 RESOLVED = 1e-3  # a ratio of weights times eps above this drowns the lighter side of a row
-BACKWARD = 256  # times eps and the terms' size: what a stable solve may leave of an equation
+BACKWARD = 256  # times eps and the size of the terms: allowed residual of a stable solve
 
 
-def check_refusal(error: Exception, *, also: str = "\0") -> None:
-    """An error is one that the documentation has, in one line, from the library itself."""
+def check_refusal(error, *, also="\0"):
+    """An error has a documented type, a message of one line, and comes from the library itself."""
     assert isinstance(error, DOCUMENTED), f"undocumented {type(error).__name__}: {error}"
     assert not isinstance(error, np.linalg.LinAlgError), f"from inside: {error}"
     text = str(error)
@@ -33,19 +33,35 @@ def check_refusal(error: Exception, *, also: str = "\0") -> None:
     assert last.startswith(PACKAGE) or also in last, f"raised in {last}: {error!r}"
 
 
-def called(function: Any, must_work: bool, *args: Any, also: str = "\0", **options: Any) -> Any:
-    """Call a task; None where it refuses, which it must not do for everyday data."""
+class Refused(Exception):  # noqa: N818
+    """A task refused its arguments with a clear error."""
+
+
+def call(function, must_work, *args, also="\0", **options):
+    """Call a task; raise Refused where it refuses, which it must not do for ordinary data."""
     try:
         return function(*args, **options)
-    except Exception as error:  # whatever it is, it is judged
+    except Exception as error:  # any type: checked below
         refusal = error
     check_refusal(refusal, also=also)
-    assert not must_work, f"refused everyday data: {refusal!r}"
-    return None
+    assert not must_work, f"refused ordinary data: {refusal!r}"
+    raise Refused
 
 
-def check_warnings(caught: list[Any]) -> None:
-    """Warnings are meant for the user, in one line; none comes from arithmetic inside."""
+def call_with_threads(function, must_work, *args, **options):
+    """Call a task with one thread and with two; both return, or both refuse."""
+    found = []
+    for jobs in (1, 2):
+        with contextlib.suppress(Refused):
+            found.append(call(function, must_work, *args, **({"n_jobs": jobs} | options)))
+    assert len(found) != 1, "refused for one number of threads only"
+    if not found:
+        raise Refused
+    return found
+
+
+def check_warnings(caught):
+    """Warnings are addressed to the user, in one line; none comes from arithmetic inside."""
     for one in caught:
         about = f"{one.category.__name__}: {one.message} ({one.filename}:{one.lineno})"
         assert issubclass(one.category, UserWarning), about
@@ -55,13 +71,18 @@ def check_warnings(caught: list[Any]) -> None:
 # --- the caller's data -------------------------------------------------------------------------
 
 
-def kept(given: Any) -> Any:
-    """A copy of what is handed over, to compare with."""
-    return given if isinstance(given, str) or given is None else copy.deepcopy(given)
+@contextlib.contextmanager
+def unchanged(*inputs):
+    """Check that the inputs are the same afterwards, also if a task refuses them."""
+    before = copy.deepcopy(inputs)
+    try:
+        yield
+    finally:
+        check_untouched(inputs, before)
 
 
-def check_untouched(given: Any, before: Any) -> None:
-    """What was handed over is as it was."""
+def check_untouched(given, before):
+    """An input is unchanged."""
     assert type(given) is type(before)
     if isinstance(given, tuple):
         for one, other in zip(given, before, strict=True):
@@ -86,11 +107,11 @@ def check_untouched(given: Any, before: Any) -> None:
         assert given.equals(before)
 
 
-# --- promises of bitwise identity --------------------------------------------------------------
+# --- bitwise equality --------------------------------------------------------------------------
 
 
-def check_identical(one: Any, two: Any, why: str) -> None:
-    """Two fits are bitwise identical, but for the time they took."""
+def check_identical(one, two, why):
+    """Two fits are bitwise identical, except for the seconds of each sweep."""
     for name in ("X", "Y", "row_intercepts", "col_intercepts", "unseen_rows", "unseen_cols"):
         a, b = getattr(one, name), getattr(two, name)
         assert (a is None) == (b is None), f"{why}: {name}"
@@ -101,36 +122,31 @@ def check_identical(one: Any, two: Any, why: str) -> None:
         assert a.labels == b.labels, f"{why}: labels"
     assert len(one.history) == len(two.history), f"{why}: sweeps"
     for a, b in zip(one.history, two.history, strict=True):
-        for name in fastemf.SweepRecord.__slots__:
+        for name in SweepRecord.__slots__:
             x, y = getattr(a, name), getattr(b, name)
             assert name == "seconds" or x == y or (x != x and y != y), f"{why}: {name} {x} {y}"
 
 
-def check_file(model: Any, path: Path) -> None:
-    """A model that is saved and loaded is bitwise identical."""
+def check_file(model, path):
+    """A model that was saved and loaded is bitwise identical."""
     model.save(path)
     loaded = fastemf.load(path)
     assert type(loaded) is type(model)
     fits = zip(getattr(model, "fits", (model,)), getattr(loaded, "fits", (loaded,)), strict=True)
     for one, two in fits:
         check_identical(one, two, "saved and loaded")
-    everywhere = np.ogrid[: model.shape[0], : model.shape[1]]
-    if model_labels(model) is None:
-        assert model.predict(*everywhere).tobytes() == loaded.predict(*everywhere).tobytes()
-
-
-def model_labels(model: Any) -> Any:
-    """Row labels of a fit or of levels."""
-    return getattr(model, "fits", (model,))[0].row_labels
+    rows, cols = ids(getattr(model, "fits", (model,))[0])
+    predictions = (each.predict(rows[:, None], cols).tobytes() for each in (model, loaded))
+    assert next(predictions) == next(predictions)
 
 
 # --- the fit -----------------------------------------------------------------------------------
 
 
-def check_fit(fit: Any, data: Any, *, exact: bool, whole: bool) -> None:
-    """A fit is finite, descended, and certified where rows were solved exactly.
+def check_fit(fit, data, *, exact, whole):
+    """A fit is finite, its objective descended, and its rows are optimal where solved exactly.
 
-    `whole`: all entries were fitted, none held out.
+    `whole` means that no entries were held out.
     """
     for F in (fit.X, fit.Y, fit.row_intercepts, fit.col_intercepts, fit.mu, fit.reg, fit.scale):
         assert F is None or np.isfinite(F).all(), "the fit must be finite"
@@ -143,29 +159,29 @@ def check_fit(fit: Any, data: Any, *, exact: bool, whole: bool) -> None:
     for axis, there in zip(fit.axes, seen, strict=True):
         absent = np.setdiff1d(np.arange(axis.size), there)
         np.testing.assert_array_equal(axis.unseen, absent)
-        assert not axis.factor[absent].any(), "factors of what was never seen are zero"
-    # The start may be better than what any sweep led to; and the oracle knows no noise scales.
+        assert not axis.factor[absent].any(), "factors of unobserved rows and columns are zero"
+    # The start may be better than the result of any sweep; the oracle has no noise scales.
     if not accepted(fit) or fit.rows.noise is not None:
         return
     with np.errstate(all="ignore"):
         F, room = row_oracle.objective(fit, data)
-        told = accepted(fit)[-1].objective
-    # Residuals are carried along from the start's, with its rounding, which the data bound only
-    # where they are not all zero.
+        recorded = accepted(fit)[-1].objective
+    # Residuals are updated from those of the start and keep its rounding error, which is relative
+    # to the data unless all of them are zero.
     if np.isfinite([F, room]).all() and fit.scale > 0:
-        assert abs(told - F) <= room, f"objective {told!r} in history, {F!r} from the data"
+        assert abs(recorded - F) <= room, f"objective {recorded!r} in history, {F!r} from the data"
     if exact:
         check_rows(fit, data)
 
 
-def accepted(fit: Any) -> list[Any]:
-    """The records of sweeps that were kept."""
+def accepted(fit):
+    """The records of accepted sweeps."""
     return [record for record in fit.history if record.accepted]
 
 
-def check_descent(fit: Any, data: Any) -> None:
-    """F never rises over sweeps that are kept, at one ridge, but for rounding."""
-    if fit.scale == 0:  # nothing but zeros, to which no rounding is relative
+def check_descent(fit, data):
+    """F never increases over accepted sweeps at one ridge, up to rounding."""
+    if fit.scale == 0:  # all zeros: no scale for rounding
         return
     eps = float(np.finfo(fit.X.dtype).eps)
     with np.errstate(over="ignore"):
@@ -184,41 +200,46 @@ def check_descent(fit: Any, data: Any) -> None:
             )
 
 
-def check_rows(fit: Any, data: Any) -> None:
-    """Each row's normal equations vanish, and an independent solver finds nothing better."""
+def check_gradient(row, name):
+    """The normal equations vanish, or a step would gain no more than rounding."""
+    left, terms = np.abs(row.gradient()), row.terms()
+    if (left > BACKWARD * row.x.size * row.eps * terms).any():
+        gain, room = row.decrement(), row.room()
+        assert gain <= room, (
+            f"{name}: gradient {np.max(left / terms):.3g} relative to its terms; a step would "
+            f"gain {gain:.3g} of f = {row.f(row.x):.3g}; rounding is {room:.3g}"
+        )
+
+
+def check_rows(fit, data):
+    """The normal equations of each row vanish, and an independent solver finds nothing better."""
     if fit.scale == 0:
         return
     solved_again = 0
     for row in row_oracle.rows_of(fit, data):
-        left, terms = np.abs(row.gradient()), row.terms()
-        allowed = BACKWARD * row.x.size * row.eps * terms
-        if (left > allowed).any():
-            gain, room = row.decrement(), row.room()
-            assert gain <= room, (
-                f"row {row.i}: equations leave {np.max(left / terms):.3g} of their terms; a step "
-                f"would gain {gain:.3g} of f = {row.f(row.x):.3g}, of which rounding is {room:.3g}"
-            )
+        check_gradient(row, f"row {row.i}")
         if solved_again < ROWS_SOLVED_AGAIN:
             solved_again += 1
             least, f, room = row_oracle.minimum(row), row.f(row.x), row.room()
             if row.kappa * row.eps > RESOLVED:
                 continue
-            assert f <= least + room, f"row {row.i}: f = {f!r}, while {least!r} can be reached"
+            assert f <= least + room, f"row {row.i}: f = {f!r}, but the minimum is {least!r}"
 
 
-def check_folded(fit: Any, data: Any, **given: Any) -> None:
-    """Folding in the training rows gives back X, as far as the data determine it."""
-    folded = fit.fold_in(data.R, **given)
-    same = folded
+def check_fold_in(fit, data):
+    """Folding in the training rows reproduces X where the data determine it."""
+    folded = fit.fold_in(data.R, **data.given)
     if data.labels is not None and folded.row_labels is not None:
         order = {label: i for i, label in enumerate(folded.row_labels.values.tolist())}
-        at = [order[label] for label in fit.row_labels.values.tolist()]
-        same = _Reordered(folded, np.array(at))
+        at = np.array([order[label] for label in fit.row_labels.values.tolist()])
+        own = None if folded.row_intercepts is None else folded.row_intercepts[at]
+        rows = replace(folded.rows, factor=folded.X[at], intercepts=own)
+        folded = replace(folded, rows=rows)
     placed = data.placed(fit)
-    # New rows find noise scales of their own, which need not be those of the fit.
+    # New rows have noise scales of their own, which may differ from those of the fit.
     if fit.scale == 0 or not accepted(fit) or fit.rows.noise is not None:
         return
-    pairs = zip(row_oracle.rows_of(fit, placed), row_oracle.rows_of(same, placed), strict=True)
+    pairs = zip(row_oracle.rows_of(fit, placed), row_oracle.rows_of(folded, placed), strict=True)
     for before, after in pairs:
         determined = before.seen()[0].size == before.x.size
         if before.kappa * before.eps > RESOLVED or not determined:
@@ -227,33 +248,21 @@ def check_folded(fit: Any, data: Any, **given: Any) -> None:
         assert abs(after.f(after.x) - before.f(before.x)) <= room, f"row {before.i} folded in: f"
         H, apart = before.hessian(before.x), after.x - before.x
         rounding = 64 * before.eps**2 * float(before.x @ H @ before.x)
-        # Away from its minimum f grows with the lighter side's curvature at least.
+        # Away from its minimum f grows at least with the curvature of the lighter side.
         grown = float(apart @ H @ apart) / before.kappa
         assert grown <= 4 * (room + rounding), f"row {before.i} folded in: x"
 
 
-class _Reordered:
-    """A fit with its rows in another order."""
-
-    def __init__(self, fit: Any, at: np.ndarray) -> None:
-        self._fit = fit
-        self.X = fit.X[at]
-        self.row_intercepts = None if fit.row_intercepts is None else fit.row_intercepts[at]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._fit, name)
+# --- methods of a fit --------------------------------------------------------------------------
 
 
-# --- questions ---------------------------------------------------------------------------------
-
-
-def ids(fit: Any) -> tuple[np.ndarray, np.ndarray]:
-    """What rows and columns go by."""
+def ids(fit):
+    """Labels, or positions, of rows and columns."""
     return fit.rows.ids(), fit.cols.ids()
 
 
 def _steepest(tables):
-    """By how much at most what tables add changes, for a change of the product by one."""
+    """The largest change of the corrections per unit change of the product."""
     total = 0.0
     for table in tables.each:
         for side, (name, knots) in enumerate(zip(table.over, table.knots, strict=True)):
@@ -263,8 +272,8 @@ def _steepest(tables):
     return total
 
 
-def check_questions(fit: Any, data: Any, rng: np.random.Generator) -> None:
-    """Predictions of all kinds agree, and questions are answered as sorting them would."""
+def check_predictions(fit, rng):
+    """All ways to predict agree, and rankings are those of the predictions."""
     rows, cols = ids(fit)
     by_cell = fit.predict(rows[:, None], cols)
     dense, eps = fit.to_dense(), float(np.finfo(fit.X.dtype).eps)
@@ -273,8 +282,8 @@ def check_questions(fit: Any, data: Any, rng: np.random.Generator) -> None:
     if fit.row_intercepts is not None:
         size = size + abs(fit.mu) + np.abs(fit.row_intercepts[:, None]) + np.abs(fit.col_intercepts)
     whole = size + abs(fit.shift)
-    if fit.rows.levels is not None:  # tables have sizes of their own, and slopes
-        tables = fit.rows.levels.tables
+    if fit.rows.effects is not None:  # correction tables amplify rounding
+        tables = fit.rows.effects.corrections
         whole = (1 + _steepest(tables)) * whole + tables.largest
     room = 8 * (fit.k + 2) * eps * whole + np.finfo(fit.X.dtype).tiny
     assert (np.abs(by_cell.astype(np.float64) - dense) <= room).all(), "to_dense and predict"
@@ -289,12 +298,10 @@ def check_questions(fit: Any, data: Any, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(clipped, np.clip(by_cell, *clipped.dtype.type([low, high])))
     for order in ("smallest", "largest"):
         check_rank(fit, by_cell, one, order, int(rng.integers(1, cols.size + 2)))
-    for axis, item in ((0, one), (1, int(rng.integers(0, cols.size)))):
-        check_similar(fit, axis, item, int(rng.integers(1, 5)), size)
 
 
-def check_rank(fit: Any, by_cell: np.ndarray, row: int, order: str, n: int) -> None:
-    """The best columns are those that a stable sort of the predictions puts first."""
+def check_rank(fit, by_cell, row, order, n):
+    """The ranked columns are the first ones of a stable sort of the predictions."""
     _, cols = ids(fit)
     found = fit.rank(ids(fit)[0][row], n, order=order)
     keys = by_cell[row] if order == "smallest" else -by_cell[row]
@@ -310,81 +317,39 @@ def check_rank(fit: Any, by_cell: np.ndarray, row: int, order: str, n: int) -> N
     assert np.isnan(found.values[listed.size :]).all()
 
 
-def check_similar(fit: Any, axis: int, item: int, n: int, size: np.ndarray) -> None:
-    """Distances are those of the predictions, and no item left out is nearer."""
-    found = (fit.similar_rows, fit.similar_cols)[axis](ids(fit)[axis][item], n)
-    factors, other = (
-        np.asarray(a.factor, np.float64) for a in (fit.axes[axis], fit.axes[1 - axis])
-    )
-    apart = (factors - factors[item]) @ other.T
-    own = fit.axes[axis].intercepts
-    if own is not None:
-        apart = apart + (own.astype(np.float64) - float(own[item]))[:, None]
-    scale = float(np.max(np.abs(apart), initial=0)) or 1.0
-    distances = scale * np.sqrt(np.mean((apart / scale) ** 2, axis=1))
-    others = np.setdiff1d(np.arange(len(factors)), [item, *fit.axes[axis].unseen])
-    if item in fit.axes[axis].unseen:
-        others = others[:0]
-    room = 1e-9 * max(scale, float(size.max()))
-    count = min(n, others.size)
-    where = {label: i for i, label in enumerate(ids(fit)[axis].tolist())}
-    listed = [where[label] for label in found.others[:count].tolist()]
-    assert np.abs(found.distances[:count] - distances[listed]).max(initial=0) <= room, "distances"
-    nearest = np.sort(distances[others])[:count]
-    assert np.abs(found.distances[:count] - nearest).max(initial=0) <= room, "the nearest"
-    assert np.isnan(found.distances[count:]).all()
-
-
-def check_summary(fit: Any, data: Any, axis: int, **given: Any) -> None:
-    """A summary's columns are the sums over each row's (column's) entries."""
-    found, placed = fit.summary(data.R, axis, **given), data.placed(fit)
-    group, v = (placed.rows, placed.cols)[axis], placed.mass()
-    n = fit.axes[axis].size
-    r = placed.values - fit.predict(ids(fit)[0][placed.rows], ids(fit)[1][placed.cols])
-    assert found.observations.tolist() == np.bincount(group, minlength=n).tolist()
-    with np.errstate(all="ignore"):
-        mass = np.bincount(group, v, n)
-        size = np.bincount(group, v * np.abs(placed.values), n) / mass
-        mean = np.bincount(group, v * placed.values, n) / mass
-        top = float(np.max(np.abs(r), initial=0)) or 1.0
-        rms = top * np.sqrt(np.bincount(group, v * (r / top) ** 2, n) / mass)
-        below = np.bincount(group, v * np.maximum(-r, 0), n) / np.bincount(group, v * abs(r), n)
-        room = 1e-9 * (size + rms) + 1e-150  # squares below that vanish
-        assert not (np.abs(found.mean - mean) > room).any(), "mean of a row"
-        assert not (np.abs(found.rms - rms) > room).any(), "rms of a row"
-        assert not (np.abs(found.w_eff - below) > 1e-6).any(), "w_eff of a row"
-    assert np.isfinite(found.loss[found.observations > 0]).all()
-    assert str(found)
-
-
-def check_data_questions(fit: Any, data: Any, rng: np.random.Generator, **given: Any) -> None:
-    """What is asked with the training data at hand: F, the level, what is new to a row."""
+def check_methods_with_data(fit, data, rng):
+    """Methods that take the training data: objective, level, summary, fold-in, ranking."""
     placed, everywhere = data.placed(fit), ids(fit)
     with np.errstate(all="ignore"):
         F, room = row_oracle.objective(fit, placed)
     if np.isfinite([F, room]).all() and fit.rows.noise is None:
-        assert abs(fit.objective(data.R, **given) - F) <= room, "objective"
+        assert abs(fit.objective(data.R, **data.given) - F) <= room, "objective"
     r = placed.values - fit.predict(everywhere[0][placed.rows], everywhere[1][placed.cols])
     below, total = placed.mass() @ np.maximum(-r, 0), placed.mass() @ np.abs(r)
-    level = fit.effective_omega(data.R, **given)
+    level = fit.effective_omega(data.R, **data.given)
     assert np.isnan(level) if total == 0 else abs(level - below / total) <= 1e-6, "effective level"
+    for axis, group in enumerate((placed.rows, placed.cols)):
+        found = fit.summary(data.R, axis, **data.given)
+        counts = np.bincount(group, minlength=fit.shape[axis])
+        np.testing.assert_array_equal(found.observations, counts)
+        assert np.isfinite(found.loss[counts > 0]).all(), "summary"
     hidden = fit.predict(everywhere[0][:, None], everywhere[1], unseen="nan")
     absent = np.zeros(fit.shape, bool)
     absent[fit.unseen_rows] = absent[:, fit.unseen_cols] = True
     np.testing.assert_array_equal(np.isnan(hidden), absent)
-    columns = fit.fold_in(data.R, axis=1, **given)
-    assert np.isfinite(columns.to_dense()).all(), "columns folded in"
-    if data.form == "dense" and data.dtype.kind == "b":  # refused: it looks like a mask
+    columns = fit.fold_in(data.R, axis=1, **data.given)
+    assert np.isfinite(columns.to_dense()).all(), "fold_in of columns"
+    if data.form == "dense" and data.dtype.kind == "b":  # refused: could be a mask
         return
     listed = fit.rank(None, int(rng.integers(1, 5)), order="smallest", seen=data.R)
-    place = {label: i for i, label in enumerate(everywhere[1].tolist())}
+    place = {label: i for i, label in enumerate(everywhere[1])}
     known = {*zip(placed.rows.tolist(), placed.cols.tolist(), strict=True)}
     found = np.isfinite(listed.values)
     for row, rank in zip(*np.nonzero(found), strict=True):
-        assert (int(row), place[listed.cols[row, rank]]) not in known, "rank lists what was seen"
+        assert (int(row), place[listed.cols[row, rank]]) not in known, "rank: observed column"
     free = fit.shape[1] - fit.unseen_cols.size
     for row in range(fit.shape[0]):
         left = free - sum(i == row for i, _ in known)
         if row in fit.unseen_rows and fit.row_intercepts is None:
             left = 0
-        assert found[row].sum() == min(left, listed.cols.shape[1]), "rank leaves columns out"
+        assert found[row].sum() == min(left, listed.cols.shape[1]), "rank omits columns"

@@ -1,11 +1,9 @@
-"""Damage and malice for ``.npz`` files: bytes, archives, arrays and headers, changed at random.
+"""Random changes of ``.npz`` files: bytes, archives, arrays and JSON headers.
 
-A mutation takes a generator and a file's content and returns another content. Those that know
-the structure write archives with the right checksums, so that the change is seen by what reads
-the content and not only by what reads the archive.
+A mutation takes a generator and the content of a file and returns another content. Structural
+mutations write archives with valid checksums, so that the change reaches the code that reads the
+arrays and not only the code that reads the archive.
 """
-
-from __future__ import annotations
 
 import io
 import json
@@ -14,8 +12,6 @@ import warnings
 import zipfile
 
 import numpy as np
-
-__all__ = ["NUMBERS", "VALUES", "count_of", "mutants"]
 
 NUMBERS = (
     0, 1, -1, 2, 7, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63,
@@ -47,12 +43,12 @@ SHAPES = (
 
 
 def count_of(default):
-    """How many cases a long run makes: what the environment variable FASTEMF_FUZZ says."""
+    """Return the number of cases of a long run: the environment variable FASTEMF_FUZZ, or this."""
     return int(os.environ.get("FASTEMF_FUZZ", default))
 
 
 def mutants(content, count, seed, others=()):
-    """Yield names and contents of `count` mutants; `others` are contents to take pieces from."""
+    """Yield names and contents of `count` mutants; some take pieces from the contents `others`."""
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         changed, names = content, []
@@ -61,8 +57,8 @@ def mutants(content, count, seed, others=()):
             names.append(mutation.__name__)
             try:
                 changed = mutation(rng, changed, others)
-            except Exception:  # what knows the structure cannot read what is damaged already
-                names[-1] += " (which it was not)"
+            except Exception:  # an earlier mutation damaged the structure
+                names[-1] += " (failed)"
         yield f"mutant {number} of seed {seed}: {', '.join(names)}", changed
 
 
@@ -106,7 +102,7 @@ def splice(rng, content, others):
 
 
 def edit_directory(rng, content, others):
-    """Put an odd number anywhere in the archive's directory or its end."""
+    """Write an odd number anywhere into the directory of the archive."""
     damaged = bytearray(content)
     start = max(content.find(b"PK\x01\x02"), 0)
     size = int(pick(rng, (1, 2, 4, 8)))
@@ -120,17 +116,18 @@ def edit_directory(rng, content, others):
 
 
 def members(content):
+    """Return names and contents of the members of an archive."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return [(name, archive.read(name)) for name in archive.namelist()]
 
 
 def archived(parts, compression=zipfile.ZIP_STORED):
+    """Write an archive with valid checksums, from a dictionary or from pairs."""
     file = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of names that are there twice
-        with zipfile.ZipFile(file, "w", compression) as archive:
-            for name, data in parts:
-                archive.writestr(name, data)
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", compression) as archive:
+        warnings.simplefilter("ignore", UserWarning)
+        for name, data in parts.items() if isinstance(parts, dict) else parts:
+            archive.writestr(name, data)
     return file.getvalue()
 
 
@@ -160,10 +157,9 @@ def change_members(rng, content, others):
 
 
 def with_member(rng, content, change, wanted=lambda name: True):
-    """The archive with one member changed."""
+    """Change one member of an archive."""
     parts = members(content)
-    places = [at for at, (name, _) in enumerate(parts) if wanted(name)]
-    at = pick(rng, places)
+    at = pick(rng, [at for at, (name, _) in enumerate(parts) if wanted(name)])
     parts[at] = (parts[at][0], change(parts[at][1]))
     return archived(parts)
 
@@ -172,6 +168,7 @@ def with_member(rng, content, change, wanted=lambda name: True):
 
 
 def as_npy(array):
+    """Return the content of an ``.npy`` file."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -204,7 +201,7 @@ def change_array(rng, content, others):
 
 
 def change_array_header(rng, content, others):
-    """Another text before the numbers, which stay."""
+    """Change the header of an array and keep its numbers."""
 
     def change(data):
         end = data.index(b"\n") + 1
@@ -214,11 +211,8 @@ def change_array_header(rng, content, others):
         if kind == 0:
             text = f"{before}'shape': {pick(rng, SHAPES)}, }}"
         elif kind == 1:
-            text = (
-                "{'descr': "
-                + f"{pick(rng, DESCRIPTIONS)}, 'fortran_order': False, "
-                + (f"'shape': {shape}")
-            )
+            descr = pick(rng, DESCRIPTIONS)
+            text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}"
         elif kind == 2:
             text = text.replace("False", pick(rng, ("True", "1", "None", "")))
         elif kind == 3:
@@ -238,7 +232,7 @@ def change_array_header(rng, content, others):
 
 
 def places(tree, here=()):
-    """Every place in a JSON value."""
+    """Yield the path of every part of a JSON value."""
     yield here
     if isinstance(tree, (dict, list)):
         for key, part in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -246,7 +240,7 @@ def places(tree, here=()):
 
 
 def changed(tree, path, change):
-    """A JSON value with another one at a place."""
+    """Return a JSON value with the part at a path replaced by `change` of it."""
     if not path:
         return change(tree)
     copy = tree.copy()
@@ -275,17 +269,14 @@ def change_json(rng, content, others):
         else:
             text = json.dumps(header)
             at = rng.integers(len(text))
-            text = (
-                text[:at]
-                + pick(rng, ('"', "[" * 2000, "}", ",", "9" * 5000, "NaN", "-"))
-                + (text[at + rng.integers(2) :])
-            )
+            new = pick(rng, ('"', "[" * 2000, "}", ",", "9" * 5000, "NaN", "-"))
+            text = text[:at] + new + text[at + rng.integers(2) :]
         return as_npy(np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8))
 
     return with_member(rng, content, change, lambda name: name.endswith("header.npy"))
 
 
-# Those that know the content come up more often: they reach further.
+# Structural mutations are more frequent, because they reach more code.
 MUTATIONS = (
     flip_bits, overwrite, truncate, insert_or_cut, splice, edit_directory, edit_directory,
     change_members, change_members, change_array, change_array, change_array, change_array_header,

@@ -1,15 +1,11 @@
-"""Whether rows are solved, judged from the data in plain NumPy. Imports nothing from the package.
+"""Optimality of the rows of a fit in plain NumPy. Imports nothing from the package.
 
-Row i of a fit minimises f(x) = Σ v w(r) r² + Σ ridge x² with r = b − B x, where the rows of B are
-those of Y (and a 1 with intercepts) and b is what mu and the columns' intercepts leave of the
-values. Each row is first brought to a unit of its own, so that no square overflows or vanishes.
+Row i of a fit minimizes f(x) = Σ v w(r) r² + Σ ridge x² with r = b − B x. The rows of B are those
+of Y (and a 1 with intercepts); b holds the values minus mu and the column intercepts. Each row is
+first rescaled to units of its own, so that no square overflows or underflows.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from oracle import row_minimise
@@ -17,7 +13,7 @@ from oracle import row_minimise
 
 @dataclass
 class Row:
-    """One row's problem in units of its own, and the solution to be judged."""
+    """The problem of one row in units of its own, and the solution to check."""
 
     i: int
     B: np.ndarray
@@ -25,72 +21,72 @@ class Row:
     v: np.ndarray
     ridge: np.ndarray
     x: np.ndarray
-    size: np.ndarray  # of the numbers that b is a difference of
+    size: np.ndarray  # of the numbers whose difference is b
     units: np.ndarray  # of the columns of B, the largest being one
     upper: float
     lower: float
     eps: float
-    scale: float = 0.0  # of all data: a row is no more accurate than their rounding
+    scale: float = 0.0  # of all data, whose rounding limits the accuracy
 
     @property
-    def kappa(self) -> float:
-        """How much heavier one side is than the other."""
+    def kappa(self):
+        """Ratio of the weights of the two signs."""
         return max(self.upper, self.lower) / min(self.upper, self.lower)
 
-    def weights(self, x: np.ndarray) -> np.ndarray:
+    def weights(self, x):
         """v times the weight of each residual's sign."""
         return self.v * np.where(self.b - self.B @ x >= 0, self.upper, self.lower)
 
-    def f(self, x: np.ndarray) -> float:
+    def f(self, x):
         """The objective."""
         r = self.b - self.B @ x
         return float(self.weights(x) @ r**2 + self.ridge @ x**2)
 
-    def hessian(self, x: np.ndarray) -> np.ndarray:
-        """Half of it, at the signs of x."""
+    def hessian(self, x):
+        """Half the Hessian of f at the signs of x."""
         return self.B.T @ (self.weights(x)[:, None] * self.B) + np.diag(self.ridge)
 
-    def terms(self) -> np.ndarray:
-        """Size of what each normal equation sums up, residuals at rounding counted either way."""
+    def terms(self):
+        """Size of the terms of each normal equation; residuals near zero count on either side."""
         r, of_r = self.b - self.B @ self.x, self.size + np.abs(self.B) @ np.abs(self.x)
         w = self.weights(self.x)
         w = np.where(np.abs(r) <= 64 * self.eps * of_r, self.v * max(self.upper, self.lower), w)
         root = np.sqrt((w[:, None] * self.B**2).sum(axis=0) + self.ridge)
         return root * (np.sqrt(w @ of_r**2) + float(root @ np.abs(self.x)))
 
-    def gradient(self) -> np.ndarray:
-        """Half the negative gradient of f at x: what the normal equations leave."""
+    def gradient(self):
+        """Half the negative gradient of f at x."""
         r = self.b - self.B @ self.x
         return self.B.T @ (self.weights(self.x) * r) - self.ridge * self.x
 
-    def noise(self) -> float:
-        """How far f may be off because residuals are differences of rounded numbers."""
+    def noise(self):
+        """Error of f because residuals are differences of rounded numbers."""
         of_r = self.size + np.abs(self.B) @ np.abs(self.x)
         w = self.v * max(self.upper, self.lower)
         return float(self.eps**2 * (w @ (of_r + self.scale) ** 2 + self.ridge @ self.x**2))
 
-    def room(self) -> float:
-        """How far f may lie above its minimum: rounding, of f and of its residuals.
+    def room(self):
+        """Allowed excess of f over its minimum: rounding of f and of its residuals.
 
-        Of f it is that of the heavier side, which the lighter one is solved beside.
+        The heavier side determines the rounding of f, since both are solved together.
         """
         f, noise = self.f(self.x), self.noise()
         return 256 * self.eps * self.kappa * f + 512 * noise + 16 * np.sqrt(f * noise)
 
-    def seen(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and -vectors of H, as the fit has it, that are above rounding.
+    def seen(self):
+        """Eigenvalues and eigenvectors of H, in the units of the fit, that exceed rounding.
 
-        A factor's column that is small beside the others counts as none.
+        A column of the factor that is tiny relative to the others does not count.
         """
         values, vectors = np.linalg.eigh(self.hessian(self.x) * np.outer(self.units, self.units))
         seen = values > 256 * values.size * self.eps * values[-1]
         return values[seen], vectors[:, seen]
 
-    def decrement(self) -> float:
-        """What a Newton step from x would gain, by as much of the gradient as is not rounding.
+    def decrement(self):
+        """The gain of a Newton step from x for the part of the gradient that exceeds rounding.
 
-        A sum of products is off by a rounding of its terms' size for each of them, and the
-        residuals are such sums too: no solver sees a gradient below that.
+        Each term adds a rounding error relative to its size, and the residuals are such sums
+        too: no solver can see a smaller gradient.
         """
         values, vectors = self.seen()
         rounding = (sum(self.B.shape) + 2) * self.eps * self.terms()
@@ -99,7 +95,7 @@ class Row:
         return float(np.sum(left**2 / values))
 
 
-def rows_of(fit: Any, data: Any) -> Iterator[Row]:
+def rows_of(fit, data):
     """Yield the problems of the rows that have entries."""
     X, Y = (np.asarray(F, np.float64) for F in (fit.X, fit.Y))
     k = X.shape[1]
@@ -126,8 +122,8 @@ def rows_of(fit: Any, data: Any) -> Iterator[Row]:
             yield Row(i, *row, upper, lower, eps, scale)
 
 
-def scaled(B: Any, b: Any, v: Any, ridge: Any, x: Any, size: Any) -> tuple[Any, ...] | None:
-    """Bring a problem to units in which its numbers are about one; None where that overflows."""
+def scaled(B, b, v, ridge, x, size):
+    """Rescale a problem so that its numbers are about one; None where that overflows."""
     with np.errstate(all="ignore"):
         unit, heaviest = float(size.max()) or 1.0, float(v.max())
         largest = np.abs(B).max(axis=0)
@@ -140,8 +136,8 @@ def scaled(B: Any, b: Any, v: Any, ridge: Any, x: Any, size: Any) -> tuple[Any, 
     return parts if all(np.isfinite(part).all() for part in parts) else None
 
 
-def objective(fit: Any, data: Any) -> tuple[float, float]:
-    """F of a fit on entries, from nothing but its numbers, and how far rounding may move it."""
+def objective(fit, data):
+    """F of a fit on the entries, computed from its arrays, and its rounding error."""
     X, Y = (np.asarray(F, np.float64) for F in (fit.X, fit.Y))
     product, of_product = X @ Y.T, np.abs(X) @ np.abs(Y).T
     penalty, at = 0.0, (data.rows, data.cols)
@@ -162,11 +158,11 @@ def objective(fit: Any, data: Any) -> tuple[float, float]:
     return loss + penalty, 64 * noise + 16 * np.sqrt(loss * noise) + 256 * eps * (loss + penalty)
 
 
-def minimum(row: Row) -> float:
-    """The least f that an independent solver finds, for rows that have one minimum."""
+def minimum(row):
+    """The minimum of f by an independent solver, for rows with a unique minimizer."""
     if row.seen()[0].size < row.x.size:
         return np.inf
     try:
         return row.f(row_minimise(row.B, row.b, row.upper, row.ridge, row.v))
-    except np.linalg.LinAlgError:  # singular at signs that it met on its way
+    except np.linalg.LinAlgError:  # singular at intermediate signs
         return np.inf

@@ -1,11 +1,9 @@
-"""Every public task with random data and settings: a clear refusal, or a result that holds up.
+"""Every public task with random data and settings: a clear error, or a correct result.
 
-A case follows from one seed, which a failure names: ``FASTEMF_FUZZ_SEED=7 pytest
-tests/fuzz/test_fuzz_api.py`` runs that case alone. ``FASTEMF_FUZZ`` is how many cases the long
-run takes.
+A case follows from one seed, which a failure reports: ``FASTEMF_FUZZ_SEED=7 pytest
+tests/fuzz/test_fuzz_api.py`` runs that case only. ``FASTEMF_FUZZ`` is the number of cases of the
+slow test.
 """
-
-from __future__ import annotations
 
 import os
 from collections import Counter
@@ -13,40 +11,23 @@ from collections import Counter
 import pytest
 from api_tasks import run
 
-SHORT = 60
-LONG = int(os.environ.get("FASTEMF_FUZZ", "5000"))
-FIRST_LONG = 10_000  # other seeds than those of the short run
 SEED = os.environ.get("FASTEMF_FUZZ_SEED")
+FEW = range(40) if SEED is None else range(int(SEED), int(SEED) + 1)
+MANY = range(10_000, 10_000 + int(os.environ.get("FASTEMF_FUZZ", "5000")))
 
 
-def try_all(seeds, folder):
-    """Run the cases; name every seed that fails, not only the first."""
+@pytest.mark.compiled
+@pytest.mark.parametrize("seeds", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=len)
+def test_every_case_is_refused_clearly_or_correct(seeds, tmp_path):
     outcomes, failures = Counter(), []
     for seed in seeds:
         try:
-            outcomes[run(seed, folder)] += 1
+            outcomes[run(seed, tmp_path)] += 1
         except Exception as error:
+            if len(seeds) == 1:
+                raise
             reason = " ".join(str(error).split())[:300]
             failures.append(f"seed {seed}: {type(error).__name__}: {reason}")
             print(failures[-1], flush=True)
     print(f"{len(seeds)} cases from seed {seeds[0]}: {dict(sorted(outcomes.items()))}")
     assert not failures, f"{len(failures)} of {len(seeds)} cases fail:\n" + "\n".join(failures)
-
-
-@pytest.mark.compiled
-@pytest.mark.skipif(SEED is None, reason="FASTEMF_FUZZ_SEED names no case")
-def test_one_case(tmp_path):
-    run(int(SEED), tmp_path)
-
-
-@pytest.mark.compiled
-@pytest.mark.skipif(SEED is not None, reason="FASTEMF_FUZZ_SEED asks for one case")
-def test_some_cases(tmp_path):
-    try_all(range(SHORT), tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.compiled
-@pytest.mark.skipif(SEED is not None, reason="FASTEMF_FUZZ_SEED asks for one case")
-def test_many_cases(tmp_path):
-    try_all(range(FIRST_LONG, FIRST_LONG + LONG), tmp_path)

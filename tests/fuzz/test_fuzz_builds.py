@@ -1,6 +1,4 @@
-"""Builds of stores that race, and that are killed at any moment: one store, whole, or none.
-
-And appends, after which a store is the old one or the new one, and has all that was added.
+"""Builds and appends of stores that race or are killed at any moment are atomic.
 
 Cases follow from a seed, which is printed, and run in processes of their own.
 ``FASTEMF_FUZZ=20000 pytest -s -m slow tests/fuzz/test_fuzz_builds.py`` sets how long the long runs
@@ -17,16 +15,17 @@ import sys
 import tempfile
 import time
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from test_fuzz_stores import MANY, entries, run
+from test_fuzz_stores import LONG, MANY, entries, run
 
 from fastemf import store
-from fastemf.store.compaction import MOST
-from fastemf.store.manifest import Manifest
-from fastemf.store.workplace import FILES, MARK, MARK_TEXT
+from fastemf.sources.store.appending import MOST_SEGMENTS
+from fastemf.sources.store.manifest import Manifest
+from fastemf.sources.store.workplace import FILES, MARK, MARK_TEXT
 
 pytestmark = [
     pytest.mark.compiled,
@@ -35,22 +34,33 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("what", "count"), [("races", 5), ("kills", 5), ("append_races", 5), ("append_kills", 25)]
-)
-def test_builds_a_little(what, count):
-    run(__file__, what, 0, count, 600)
+FEW = {"races": 5, "kills": 5, "append_races": 5, "append_kills": 8}
+OFTEN = {"races": 25, "kills": 100, "append_races": 100, "append_kills": 8}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(0)
-@pytest.mark.parametrize(
-    ("what", "count"),
-    [("races", MANY // 25), ("kills", MANY // 100), ("append_races", MANY // 100),
-     ("append_kills", MANY // 25)],
-)  # fmt: skip
-def test_builds_at_length(what, count):
-    run(__file__, what, 1, count, None)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=LONG)])
+@pytest.mark.parametrize("what", FEW)
+def test_builds(what, seed):
+    run(__file__, what, seed, MANY // OFTEN[what] if seed else FEW[what], None if seed else 600)
+
+
+@contextmanager
+def processes_of(*commands):
+    """Run tasks of this file in processes, and wait for them at the end."""
+    python = [sys.executable, "-W", "ignore", __file__]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen([*python, *command], **pipes) for command in commands]
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.stdin.close()
+            process.wait()
+
+
+def tell(process, line):
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
 
 
 # --- races ---------------------------------------------------------------------------------------
@@ -59,7 +69,7 @@ RACERS = 4
 
 
 def racer():
-    """Build the stores that are named, each at its time, and say what came of it."""
+    """Build the given stores at the given times, and report the outcome."""
     R = entries(np.random.default_rng(0))
     for line in sys.stdin:
         target, at = line.split()
@@ -75,51 +85,40 @@ def racer():
 
 
 def leave(place):
-    """Put there what a killed build leaves."""
+    """Create the leftovers of a killed build."""
     (place / FILES).mkdir(parents=True)
     (place / MARK).write_bytes(MARK_TEXT)
     (place / FILES / "spill.rows").write_bytes(b"\0" * 1000)
 
 
 def races(seed, count):
-    """Let processes build one store at once: one of them wins, and nothing else is left."""
+    """Let processes build one store at once: exactly one succeeds, without leftovers."""
     rng = random.Random(seed)
-    command = [sys.executable, "-W", "ignore", __file__, "racer"]
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(RACERS)
-    ]
-    try:
-        with tempfile.TemporaryDirectory() as base:
-            for number in range(count):
-                target = Path(base, f"store{number}")
-                place = target.with_name(f".{target.name}.partial")
-                kind = rng.choice(["nothing", "a leftover", "a folder of the user"])
-                print(f"case {number}: {kind}", flush=True)
-                if kind == "a leftover":
-                    leave(place)
-                elif kind == "a folder of the user":
-                    place.mkdir()
-                    (place / "mine").touch()
-                spread, start = rng.choice([0, 0.002, 0.02]), time.time() + 0.02
-                for process in processes:
-                    process.stdin.write(f"{target} {start + spread * rng.random()}\n")
-                    process.stdin.flush()
-                ends = sorted(process.stdout.readline().strip() for process in processes)
-                assert ends == ["lost"] * (RACERS - 1) + ["won"], ends
-                store.verify(target)
-                left = [path for path in Path(base).iterdir() if path.name.startswith(".")]
-                if kind == "a folder of the user":
-                    assert left == [place]
-                    assert [path.name for path in place.iterdir()] == ["mine"]
-                    shutil.rmtree(place)
-                else:
-                    assert left == []
-                shutil.rmtree(target)
-    finally:
-        for process in processes:
-            process.stdin.close()
-            process.wait()
+    with tempfile.TemporaryDirectory() as base, processes_of(*[["racer"]] * RACERS) as processes:
+        for number in range(count):
+            target = Path(base, f"store{number}")
+            place = target.with_name(f".{target.name}.partial")
+            kind = rng.choice(["nothing", "a leftover", "a folder of the user"])
+            print(f"case {number}: {kind}", flush=True)
+            if kind == "a leftover":
+                leave(place)
+            elif kind == "a folder of the user":
+                place.mkdir()
+                (place / "mine").touch()
+            spread, start = rng.choice([0, 0.002, 0.02]), time.time() + 0.02
+            for process in processes:
+                tell(process, f"{target} {start + spread * rng.random()}")
+            ends = sorted(process.stdout.readline().strip() for process in processes)
+            assert ends == ["lost"] * (RACERS - 1) + ["won"], ends
+            store.verify(target)
+            left = [path for path in Path(base).iterdir() if path.name.startswith(".")]
+            if kind == "a folder of the user":
+                assert left == [place]
+                assert [path.name for path in place.iterdir()] == ["mine"]
+                shutil.rmtree(place)
+            else:
+                assert left == []
+            shutil.rmtree(target)
     print(f"{count} races of {RACERS}, one winner each")
 
 
@@ -127,7 +126,7 @@ def races(seed, count):
 
 
 def in_child(job):
-    """Fork; return the child's number, whose exit status tells whether the job raised nothing."""
+    """Fork; return the process id of the child, whose exit status reports success."""
     child = os.fork()
     if child == 0:
         try:
@@ -136,6 +135,10 @@ def in_child(job):
         finally:
             os._exit(1)
     return child
+
+
+def finish(job):
+    assert os.waitpid(in_child(job), 0)[1] == 0
 
 
 def on_step(act):
@@ -151,14 +154,29 @@ def on_step(act):
 STEPS = {"open", "os.mkdir", "os.rename", "os.remove", "os.rmdir"}
 
 
+def count_steps(job, file):
+    """Count the operations of a job in a child, which writes the count to a file."""
+
+    def counted():
+        numbers = itertools.count()
+        on_step(lambda: next(numbers))
+        job()
+        file.write_text(str(next(numbers)))
+
+    finish(counted)
+    count = int(file.read_text())
+    file.unlink()
+    return count
+
+
 def kill_at(step):
-    """Kill this process before the operation of that number."""
+    """Kill this process before operation `number`."""
     numbers = itertools.count()
     on_step(lambda: next(numbers) == step and os.kill(os.getpid(), signal.SIGKILL))
 
 
 def kills(seed, count):
-    """Kill builds at any moment: there is no store or a whole one, and the next build works."""
+    """Kill builds at any moment: there is a complete store or none, and the next build works."""
     # This process runs no kernel itself: its children start with no threads.
     R = entries(np.random.default_rng(0))
     whole = done = 0
@@ -168,15 +186,9 @@ def kills(seed, count):
         def build():
             store.build(R, target, budget=2000)
 
-        def counted():
-            numbers = itertools.count()
-            on_step(lambda: next(numbers))
-            build()
-            os._exit(next(numbers))
-
         begun = time.monotonic()
-        _, status = os.waitpid(in_child(counted), 0)
-        usual, steps = time.monotonic() - begun, os.WEXITSTATUS(status)
+        steps = count_steps(build, Path(base, "steps"))
+        usual = time.monotonic() - begun
         shutil.rmtree(target)
         for number in range(count):
             rng = random.Random(f"{seed}/{number}")
@@ -192,8 +204,7 @@ def kills(seed, count):
                 whole += 1
                 store.verify(target)
                 shutil.rmtree(target)
-            _, status = os.waitpid(in_child(build), 0)
-            assert status == 0
+            finish(build)
             store.verify(target)
             shutil.rmtree(target)
             for rest in Path(base).iterdir():  # a place that was not marked yet has nothing in it
@@ -211,7 +222,7 @@ def values_of(path):
 
 
 def appender(seed, count):
-    """Append to the store that is named, again where another process is at it."""
+    """Append to the given store; try again while another process appends."""
     target = sys.stdin.readline().strip()
     for number in range(count):
         while True:
@@ -225,32 +236,20 @@ def appender(seed, count):
 
 def append_races(seed, count):
     """Let processes append to one store, and read it meanwhile: nothing is lost."""
-    rng = random.Random(seed)
-    pipe = subprocess.PIPE
+    each, seen = count + random.Random(seed).randrange(5), 0
+    commands = [["appender", str(number), str(each)] for number in range(1, RACERS + 1)]
     with tempfile.TemporaryDirectory() as base:
         target = Path(base, "store")
         store.build(([0], [0], [0.5]), target)
-        each = count + rng.randrange(5)
-        commands = [
-            [sys.executable, "-W", "ignore", __file__, "appender", str(number), str(each)]
-            for number in range(1, RACERS + 1)
-        ]
-        processes = [subprocess.Popen(one, stdin=pipe, stdout=pipe, text=True) for one in commands]
-        try:
+        with processes_of(*commands) as processes:
             for process in processes:
-                process.stdin.write(f"{target}\n")
-                process.stdin.flush()
-            seen = 0
+                tell(process, target)
             while any(process.poll() is None for process in processes):
                 opened = store.open(target)
                 assert sum(block.size for _, block in opened.by_row.blocks()) == opened.size
                 assert opened.size >= seen
                 seen = opened.size
             assert [process.stdout.read().strip() for process in processes] == ["done"] * RACERS
-        finally:
-            for process in processes:
-                process.stdin.close()
-                process.wait()
         del opened
         store.verify(target)
         numbers = [100.0 * n + at + 1 for n in range(1, RACERS + 1) for at in range(each)]
@@ -259,25 +258,18 @@ def append_races(seed, count):
 
 
 def append_kills(seed, count):
-    """Kill appends at any moment: the store is the old one or the new one, and can be added to."""
+    """Kill appends at any moment: the store has its old or new state, and accepts appends."""
     new = 0
     with tempfile.TemporaryDirectory("fastemf-kills") as base:
         target, few = Path(base, "store"), Path(base, "few")
-        assert os.waitpid(in_child(lambda: first_segments(few)), 0)[1] == 0
+        finish(lambda: first_segments(few))
 
         def append():
             store.append(target, ([3, 90], [5, 2], [7.0, 8.0]), budget=2000)
 
-        def counted():
-            numbers = itertools.count()
-            on_step(lambda: next(numbers))
-            append()
-            Path(base, "steps").write_text(str(next(numbers)))
-
         shutil.copytree(few, target)
         old = values_of(few)
-        assert os.waitpid(in_child(counted), 0)[1] == 0
-        steps = int(Path(base, "steps").read_text())
+        steps = count_steps(append, Path(base, "steps"))
         for number in range(count):
             step = random.Random(f"{seed}/{number}").randrange(steps)
             shutil.rmtree(target)
@@ -290,10 +282,10 @@ def append_kills(seed, count):
             new += is_new
             expected = np.sort([*old, *[7.0, 8.0] * is_new])
             np.testing.assert_array_equal(values_of(target), expected)
-            assert os.waitpid(in_child(append), 0)[1] == 0
+            finish(append)
             store.verify(target)
             np.testing.assert_array_equal(values_of(target), np.sort([*expected, 7.0, 8.0]))
-            used = {segment.folder for segment in Manifest.read(target).parts}
+            used = {segment.folder for segment in Manifest.read(target).segments}
             left = {path.name for path in target.iterdir() if path.is_dir()}
             assert left == used - {""}
             assert not [path for path in target.iterdir() if path.name.startswith((".", "append"))]
@@ -301,9 +293,9 @@ def append_kills(seed, count):
 
 
 def first_segments(path):
-    """Make a store of so many segments that the next append merges some."""
+    """Create a store with so many segments that the next append merges some."""
     store.build(entries(np.random.default_rng(0)), path)
-    while len(Manifest.read(path).parts) < MOST:
+    while len(Manifest.read(path).segments) < MOST_SEGMENTS:
         store.append(path, ([1, 2], [3, 4], [5.0, 6.0]))
 
 

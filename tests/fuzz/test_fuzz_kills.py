@@ -1,9 +1,7 @@
-"""Kills at random moments of a save and of a checkpoint: the file is the old or the new one, whole.
+"""Kills at random moments of a save and of a checkpoint: the file is the old or the new one.
 
 A long run: ``FASTEMF_FUZZ=500 pytest -s -m slow tests/fuzz/test_fuzz_kills.py``.
 """
-
-from __future__ import annotations
 
 import subprocess
 import sys
@@ -17,17 +15,16 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="fork and SIGKILL"),
 ]
 
-SHORT, LONG = 5, 100  # kills
-
 # A process that forks writers and kills them: they need no time to start.
 BEGIN = """
 import os, random, signal, sys, time, warnings
 from pathlib import Path
 import numpy as np, fastemf
+from fastemf.models.entities import Entities
 warnings.simplefilter("ignore")
 path, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 draw = random.Random(seed)
-seen = set()
+seen, left = set(), 0
 
 def killed_while(work):
     pid = os.fork()
@@ -35,8 +32,8 @@ def killed_while(work):
         try:
             work()
         finally:
-            os._exit(1)  # which the parent reports: only a kill ends the work
-    time.sleep(draw.uniform(*DELAYS))
+            os._exit(1)  # reported by the parent: only a kill should end this
+    time.sleep(draw.uniform(0.0, 0.15))
     os.kill(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
 
@@ -44,17 +41,13 @@ def partials():
     return [name for name in os.listdir(path.parent) if name != path.name]
 """
 
-SAVE = (
-    BEGIN
-    + """
-DELAYS = 0.0, 0.15
-left = 0
+SAVE = """
 rng = np.random.default_rng(0)
 fit = fastemf.complete(rng.random((8, 6)), 0.3, 1, reg=0.1, n_jobs=1)
 X = rng.random((60_000, 4))
 models = [
     fastemf.Factorization(
-        rows=fastemf.solver.axis.Axis(X + mark), cols=fastemf.solver.axis.Axis(X[:50]), omega=0.3,
+        rows=Entities(X + mark), cols=Entities(X[:50]), omega=0.3,
         mu=0.0, reg=0.1, reg_scaling="count", intercept_reg=0.0, scale=1.0, converged=True,
         history=fit.history,
     )
@@ -77,19 +70,14 @@ for _ in range(count):
     assert partials() == [], partials()
 print(f"{count} kills of a save, seed {seed}; found models {sorted(seen)}; {left} partial files")
 """
-)
 
-CHECKPOINT = (
-    BEGIN
-    + """
-DELAYS = 0.0, 0.15
-left = 0
+CHECKPOINT = """
 R = fastemf.datasets.make_skewed(400, 300, rank=3, density=0.2, random_state=0).R
 
 def fit(max_iter):
     return fastemf.complete(
-        R, 0.2, 4, reg=0.1, tol=0, max_iter=max_iter, n_jobs=1, checkpoint=path,
-        checkpoint_every=1, resume=True,
+        R, 0.2, 4, reg=0.1, tol=0, max_iter=max_iter, n_jobs=1,
+        checkpoint=fastemf.Checkpoint(path, every=1, resume=True),
     )
 
 def fit_and_wait():
@@ -103,32 +91,22 @@ for _ in range(count):
     assert found.n_iter >= done, (found.n_iter, done)
     sweeps += found.n_iter - done
     left += bool(partials())
-    if found.converged:  # nothing is written any more: begin anew
+    if found.converged:  # nothing is written any more: start again
         path.unlink()
         found = fit(1)
     done = fit(found.n_iter + 1).n_iter
     assert partials() == [], partials()
 print(f"{count} kills of a checkpoint, seed {seed}; {sweeps} sweeps; {left} partial files")
 """
-)
 
 
-def run(script, count, folder):
+@pytest.mark.subprocess
+@pytest.mark.parametrize("kills", [5, pytest.param(count_of(100) // 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("script", [SAVE, CHECKPOINT], ids=["save", "checkpoint"])
+def test_a_kill_leaves_a_whole_file(script, kills, tmp_path):
     seed = int(np.random.default_rng().integers(2**31))
-    command = [sys.executable, "-c", script, str(folder / "target.npz"), str(count), str(seed)]
+    options = [str(tmp_path / "target.npz"), str(kills), str(seed)]
+    command = [sys.executable, "-c", BEGIN + script, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"seed {seed}: {done.stderr}"
     print(done.stdout)
-
-
-@pytest.mark.subprocess
-@pytest.mark.parametrize("script", [SAVE, CHECKPOINT], ids=["save", "checkpoint"])
-def test_a_kill_leaves_a_whole_file(script, tmp_path):
-    run(script, SHORT, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.subprocess
-@pytest.mark.parametrize("script", [SAVE, CHECKPOINT], ids=["save", "checkpoint"])
-def test_many_kills_leave_whole_files(script, tmp_path):
-    run(script, max(SHORT, count_of(LONG) // 2), tmp_path)

@@ -1,20 +1,17 @@
-"""Tables in files: what is written comes back, and what is wrong is named by its line."""
+"""Tables and matrices in files: round trips, and errors that name the file and line."""
 
-from __future__ import annotations
-
-import csv
 import gzip
 import io
 import json
 import os
 import sys
-import zipfile
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from fuzz.mutations import archived, members
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -22,7 +19,7 @@ from strategies import sparse_array
 
 import fastemf
 from fastemf.inputs import table_files
-from fastemf.observations.memory import observe
+from fastemf.sources.memory import observe
 
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 COLUMNS = {
@@ -51,7 +48,7 @@ def assert_holds_columns(observed):
 
 @pytest.mark.parametrize("extension", TABLES)
 @pytest.mark.parametrize("kind", [str, lambda path: path])
-def test_tables_come_back(extension, kind, tmp_path):
+def test_tables_round_trip(extension, kind, tmp_path):
     path = kind(tmp_path / f"log{extension}")
     table_files.write_table(path, COLUMNS)
     assert_holds_columns(observe(path, **NAMES))
@@ -71,27 +68,21 @@ def test_open_files_and_standard_streams(monkeypatch, capsysbinary):
 
 
 @pytest.mark.parametrize("extension", [".mtx", ".mtx.gz", ".npz"])
-def test_sparse_matrices_come_back(extension, tmp_path):
-    rng = np.random.default_rng(0)
-    R = sparse_array((7, 5), 0.5, "coo", rng)
+def test_sparse_matrices_round_trip(extension, tmp_path):
+    R = sparse_array((7, 5), 0.5, "coo", np.random.default_rng(0))
     path = tmp_path / f"R{extension}"
     if extension == ".npz":
         sp.save_npz(path, R.tocsr())
-    elif extension == ".mtx":
-        scipy.io.mmwrite(path, R, precision=17)
     else:
-        with gzip.open(path, "wb") as file:
+        with (gzip.open if extension == ".mtx.gz" else open)(path, "wb") as file:
             scipy.io.mmwrite(file, R, precision=17)
-    found, expected = observe(path), observe(R.tocsr())
-    assert found.shape == expected.shape
+    found = observe(path)
+    assert found.shape == R.shape
     assert found.row_labels is None
-    for i in range(7):
-        part = slice(*expected.by_row.indptr[i : i + 2])
-        ours, theirs = (
-            dict(zip(side.indices[part], side.values[part], strict=True))
-            for side in (found.by_row, expected.by_row)
-        )
-        assert ours == theirs
+    side = found.by_row
+    np.testing.assert_array_equal(
+        sp.coo_array((side.values, (side.keys, side.indices)), R.shape).toarray(), R.toarray()
+    )
     with pytest.raises(ValueError, match="name the columns of a table"):
         observe(path, **NAMES)
 
@@ -112,19 +103,13 @@ def test_a_fit_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [
-        (["1", "20", "-3", "0"], "int64"),
-        (["1", "007"], "str"),
-        (["0", "-0"], "str"),
-        (["1", "+2"], "str"),
-        (["1", "2.0"], "str"),
-        (["1", "x"], "str"),
+        (["1", "20", "-3", "0"], "int64"), (["1", "007"], "str"), (["0", "-0"], "str"),
+        (["1", "+2"], "str"), (["1", "2.0"], "str"), (["1", "x"], "str"), (["true", "null"], "str"),
         (["9223372036854775807", "-9223372036854775808"], "int64"),
-        (["9223372036854775808", "1"], "str"),
-        (["2024-01-01", "2024-01-02"], "str"),
-        (["true", "null"], "str"),
+        (["9223372036854775808", "1"], "str"), (["2024-01-01", "2024-01-02"], "str"),
     ],
-)
-def test_labels_are_integers_only_where_all_are(cells, kind, tmp_path):
+)  # fmt: skip
+def test_labels_are_integers_if_all_are(cells, kind, tmp_path):
     text = "client,service,ms\n" + "".join(f"{cell},a,1\n" for cell in cells)
     labels = observe(written(tmp_path / "log.csv", text), **NAMES).row_labels
     assert labels.kind == kind
@@ -132,7 +117,7 @@ def test_labels_are_integers_only_where_all_are(cells, kind, tmp_path):
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=1))
-def test_any_text_survives_a_csv_file(texts):
+def test_any_string_survives_a_csv_file(texts):
     texts = [f"x{text}" for text in texts]  # not a number, not empty
     out = io.BytesIO()
     table_files.write_table(out, {"client": texts, "service": texts, "ms": np.ones(len(texts))})
@@ -152,57 +137,29 @@ HEAD = "client,service,ms\n"
         (HEAD, r"log\.csv: expected lines after the header, got none"),
         ("client,ms\na,1\n", "has no column 'service'; it has 'client', 'ms'"),
         ("client,client,service,ms\na,a,b,1\n", "more than one column 'client'"),
-        (
-            HEAD + "a,b,1\na,b,fast\na,b,slow\n",
-            r"column 'ms' must hold numbers, got 'fast' at line 3",
-        ),
+        (HEAD + "a,b,1\na,b,fast\na,b,slow\n", "'ms' must hold numbers, got 'fast' at line 3"),
         (HEAD + "a,b,1\n\n\na,b,1;5\n", r"column 'ms' must hold numbers, got '1;5' at line 5"),
-        (
-            HEAD + "a,b,1\na,b,\na,b,\n",
-            "column 'ms' must have no nulls, got 2 nulls, first at line 3",
-        ),
+        (HEAD + "a,b,1\na,b,\na,b,\n", "'ms' must have no nulls, got 2 nulls, first at line 3"),
         (HEAD + "a,b,1\na,b,NaN\n", "column 'ms' must have no nulls, got 1 null, first at line 3"),
         (HEAD + "a,b,1\n,b,1\n", "column 'client' must have no nulls, got 1 null, first at line 3"),
         (HEAD + '"a\n\na",b,1\na,b,x\n', r"column 'ms' must hold numbers, got 'x' at line 5"),
         (HEAD + "a,b,inf\n", "finite where it is observed, got inf at line 2"),
         (HEAD + "a,b\n", r"log\.csv: expected a table: .*Expected 3 columns, got 2"),
+        ("client;service;ms\na;b;1,5\n", "its header seems to be separated by ';'"),
+        ("client;service;ms\na;b;1\n", "its header seems to be separated by ';'"),
     ],
 )
-def test_a_bad_csv_file_is_named_by_its_line(text, message, tmp_path):
+def test_errors_name_the_line_of_a_csv_file(text, message, tmp_path):
     with pytest.raises(ValueError, match=message) as caught:
         observe(written(tmp_path / "log.csv", text), **NAMES)
     assert "log.csv" in str(caught.value)
 
 
-def test_blanks_around_numbers_and_byte_order_marks_are_harmless(tmp_path):
-    path = written(tmp_path / "log.csv", "\ufeff" + HEAD + "a,b, 1.5 \nc,d,2\n")
-    assert observe(path, **NAMES).by_row.values.tolist() == [1.5, 2]
-
-
-def test_latin_1_is_refused(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_bytes((HEAD + "Zürich,b,1\n").encode("latin-1"))
-    with pytest.raises(ValueError, match=r"log\.csv"):
-        observe(path, **NAMES)
-
-
 @pytest.mark.parametrize("extension", [".parquet", ".mtx", ".npz"])
 def test_damaged_files_are_named(extension, tmp_path):
     path = written(tmp_path / f"log{extension}", "something else")
-    names = NAMES if extension == ".parquet" else {}
     with pytest.raises(ValueError, match=f"log{extension}: expected"):
-        observe(path, **names)
-
-
-def test_an_empty_parquet_file_and_missing_columns(tmp_path):
-    path = tmp_path / "log.parquet"
-    table_files.write_table(path, {name: column[:0] for name, column in COLUMNS.items()})
-    with pytest.raises(ValueError, match="expected rows, got none"):
-        observe(path, **NAMES)
-    with pytest.raises(ValueError, match=r"log\.parquet has no column 'x'; it has 'client'"):
-        observe(path, **NAMES | {"cols": "x"})
-    with pytest.raises(ValueError, match=r"must name columns of .*log\.parquet; it has 'client'"):
-        observe(path)
+        observe(path, **(NAMES if extension == ".parquet" else {}))
 
 
 def test_other_paths_are_refused(tmp_path):
@@ -218,30 +175,13 @@ def test_other_paths_are_refused(tmp_path):
         observe(tmp_path / "folder.csv", **NAMES)
 
 
-def test_labels_of_a_later_csv_file_are_what_those_of_the_fit_are(tmp_path):
+def test_labels_of_a_later_csv_file_have_the_kind_of_the_fit(tmp_path):
     text = "client,service,ms\n1,a,1\neu,a,2\n1,b,3\neu,b,4\n"
     first = written(tmp_path / "first.csv", text)
     later = written(tmp_path / "later.csv", "client,service,ms\n1,a,1\n1,b,3\n")
     fit = fastemf.complete(first, 0.5, 1, validation=later, **NAMES)
     expected = fit.objective((["1", "1"], ["a", "b"], [1.0, 3.0]))
     assert fit.objective(later, values="ms") == pytest.approx(expected, rel=1e-12)
-
-
-def test_what_is_said_of_a_damaged_text_is_one_line(tmp_path):
-    for text in ('client,service,ms\na,b,1\n"a,b\nc,d\n', "client,service,ms\na\0\tb\r\n"):
-        with pytest.raises(ValueError, match="expected a table: CSV parse error") as caught:
-            observe(written(tmp_path / "log.csv", text), **NAMES)
-        assert str(caught.value).isprintable()
-
-
-def test_foreign_csv_files_are_recognised(tmp_path):
-    german = written(tmp_path / "de.csv", "client;service;ms\na;b;1,5\nc;d;2,5\n")
-    with pytest.raises(ValueError, match="its header looks separated by ';'"):
-        observe(german, rows="client;service;ms", cols="x", values="y")
-    latin = tmp_path / "latin.csv"
-    latin.write_bytes("client,service,ms\nZürich,a,1\n".encode("latin-1"))
-    with pytest.raises(ValueError, match="save the file as UTF-8"):
-        observe(latin, **NAMES)
 
 
 # --- hostile files -------------------------------------------------------------------------
@@ -259,45 +199,10 @@ def refusal(path, names=NAMES, kind=ValueError):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
 @pytest.mark.parametrize("extension", [".csv", ".parquet", ".mtx", ".npz"])
-def test_pipes_are_not_waited_for(extension, tmp_path):
+def test_pipes_do_not_block(extension, tmp_path):
     path = tmp_path / f"pipe{extension}"
     os.mkfifo(path)
     assert "expected a regular file" in refusal(path, kind=OSError)
-
-
-def test_a_closed_standard_input(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(ValueError, match=r"^standard input is closed$"):
-        observe("-", **NAMES)
-
-
-def test_long_fields_are_named_by_their_line(tmp_path):
-    """Python's csv module, which counts the lines, has a limit for fields."""
-    text = f"{HEAD}a,b,1\n{'x' * 300_000},b,fast\n"
-    path = written(tmp_path / "log.csv", text)
-    limit = csv.field_size_limit()
-    assert "got 'fast' at line 3 of" in refusal(path)
-    assert csv.field_size_limit() == limit
-    path = written(tmp_path / "log.csv", f"{HEAD}a,b,{'9' * 300_000}x\n")
-    assert "column 'ms' must hold numbers, got '999" in refusal(path)
-    path = written(tmp_path / "log.csv", f"{HEAD}{'x' * 300_000},b,2\n")
-    assert observe(path, **NAMES).row_labels.values.tolist() == ["x" * 300_000]
-
-
-def test_bytes_of_other_columns_do_not_matter(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_bytes(b"client,service,ms,note\na,b,1,\xff\xfe\na,c,2,\0\n")
-    assert observe(path, **NAMES).by_row.values.tolist() == [1, 2]
-    path.write_bytes(b"client,service,ms,note\na,b,1,\xff\xfe\na,c,fast,\0\n")
-    assert "got 'fast' at line 3" in refusal(path)
-    path.write_bytes(b"client,service,ms,n\xf6te\na,b,1,x\na,c,2,y\n")
-    assert observe(path, **NAMES).by_row.values.tolist() == [1, 2]
-    path.write_bytes(b"client,service,n\xf6te\na,b,1\n")
-    told = refusal(path)
-    assert "has no column 'ms'; it has 'client', 'service', 'n\ufffdte'; save the file as" in told
-    shown = table_files.column_names(path)[2]  # by which it cannot be read
-    with pytest.raises(ValueError, match="save the file as UTF-8"):
-        table_files.read_file(path, ["client"], [shown])
 
 
 @pytest.mark.parametrize(
@@ -311,27 +216,22 @@ def test_bytes_of_other_columns_do_not_matter(tmp_path):
         (b'{"client": "a", "service": "b", "ms": 1}\n', "it looks like JSON"),
         (b"<html><body>404, 404\n", "it looks like HTML"),
         (b"PAR1\x15\x04", "it looks like Parquet"),
-        (b"client,service,m\0s\na,b,1\n", "it holds NUL bytes"),
-        (bytes(100), "it holds NUL bytes"),
+        (b"client,service,m\0s\na,b,1\n", "it contains NUL bytes"),
+        (bytes(100), "it contains NUL bytes"),
         (b"cli\xffent,service,ms\na,b,1\n", "save the file as UTF-8"),
         (HEAD.encode() + b"a\xff,b,1\n", "save the file as UTF-8"),
         (b"x" * (3 << 20), "expected a table"),
     ],
     ids=range(13),
 )
-def test_what_is_no_csv_is_recognised(content, reason, tmp_path):
+def test_other_formats_named_csv_are_recognised(content, reason, tmp_path):
     path = tmp_path / "log.csv"
     path.write_bytes(content)
     assert reason in refusal(path)
 
 
-def parquet_file(tmp_path, table):
+def test_errors_name_the_parquet_file(tmp_path):
     path = tmp_path / "log.parquet"
-    parquet.write_table(table, path)
-    return path
-
-
-def test_parquet_files_are_named_in_every_refusal(tmp_path):
     for name, column, message, kind in [
         ("ms", ["1", "2"], "column 'ms' must hold numbers", TypeError),
         ("client", [1.5, 2.5], "column 'client' must hold integers", TypeError),
@@ -339,14 +239,8 @@ def test_parquet_files_are_named_in_every_refusal(tmp_path):
         ("ms", [1.0, np.inf], "got inf at row 1 of", ValueError),
     ]:
         columns = {"client": ["a", "b"], "service": ["x", "y"], "ms": [1.0, 2.0]} | {name: column}
-        assert message in refusal(parquet_file(tmp_path, pa.table(columns)), kind=kind)
-
-
-def test_text_in_parquet_that_is_no_utf8(tmp_path):
-    raw = pa.array([b"a\xff", b"b"]).view(pa.string())
-    table = pa.table({"client": raw, "service": ["x", "y"], "ms": [1.0, 2.0]})
-    path = parquet_file(tmp_path, table)
-    assert "UTF8" in refusal(path).upper().replace("-", "")
+        parquet.write_table(pa.table(columns), path)
+        assert message in refusal(path, kind=kind)
 
 
 MARKET = "%%MatrixMarket matrix coordinate real general\n"
@@ -360,15 +254,9 @@ MARKET = "%%MatrixMarket matrix coordinate real general\n"
         (MARKET, "expected a line with its size, got b''"),
         (MARKET + "2 2\n1 1 1\n", "expected a line with its size"),
         (MARKET + "2 -2 1\n1 1 1\n", "expected a line with its size"),
-        (
-            MARKET + "2 2 1000000000000\n1 1 1\n",
-            "header says 1000000000000 lines of numbers, got 1",
-        ),
-        (MARKET + "2 2 1\n1 1 1\n2 2 2\n", "header says 1 lines of numbers, got 2"),
-        (
-            MARKET + "2 2 2\n1 1\n1 2 2 2\n",
-            "(in an array, of entries), got b'1 1'",
-        ),
+        (MARKET + "2 2 1000000000000\n1 1 1\n", "expected 1000000000000 lines of numbers by"),
+        (MARKET + "2 2 1\n1 1 1\n2 2 2\n", "expected 1 lines of numbers by its header, got 2"),
+        (MARKET + "2 2 2\n1 1\n1 2 2 2\n", "(in an array, of entries), got b'1 1'"),
         (MARKET + "2 2 1\n1 1", "expected lines of positions"),
         (MARKET + "2 2 1\n3 1 5\n", "ndex out of bounds"),
         (MARKET + "2 2 1\n1 0 5\n", "ndex out of bounds"),
@@ -391,7 +279,7 @@ def test_damaged_matrix_market_files(text, message, tmp_path):
     refusal(path, {})
 
 
-def test_matrix_market_files_are_read_as_scipy_reads_good_ones(tmp_path):
+def test_valid_matrix_market_files_are_read_as_by_scipy(tmp_path):
     rng = np.random.default_rng(0)
 
     def drawn(*shape):
@@ -400,15 +288,11 @@ def test_matrix_market_files_are_read_as_scipy_reads_good_ones(tmp_path):
     square = drawn(5, 5)
     path = tmp_path / "R.mtx"
     for R, options in [
-        (drawn(6, 4), {}),
-        (drawn(6, 4), {"field": "pattern"}),
-        ((100 * square).astype(int), {"comment": "some\n lines"}),
-        (square + square.T, {}),
-        (square - square.T, {}),
-        (square.toarray(), {}),
-        ((square + square.T).toarray(), {}),
+        (drawn(6, 4), {}), (drawn(6, 4), {"field": "pattern"}), (square + square.T, {}),
+        ((100 * square).astype(int), {"comment": "some\n lines"}), (square - square.T, {}),
+        (square.toarray(), {}), ((square + square.T).toarray(), {}),
         ((square - square.T).toarray(), {}),
-    ]:
+    ]:  # fmt: skip
         scipy.io.mmwrite(path, R, precision=17, **options)
         ours, theirs = table_files.read_file(path, [], []).content, scipy.io.mmread(path)
         assert sp.issparse(ours) == sp.issparse(theirs)
@@ -417,27 +301,10 @@ def test_matrix_market_files_are_read_as_scipy_reads_good_ones(tmp_path):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_blank_lines_of_matrix_market_files_are_none(tmp_path):
-    text = f"{MARKET}% two\n\n 2 2 2\n\n1 1 5\n \t\r\n\n 2  2\t7.5e0 \r\n\n"
-    found = observe(written(tmp_path / "R.mtx", text))
-    assert found.by_row.values.tolist() == [5, 7.5]
-
-
-def npz_parts(form="csr"):
-    R = sp.coo_array(([1.0, 2.0], ([0, 1], [1, 2])), shape=(2, 3)).asformat(form)
-    out = io.BytesIO()
-    sp.save_npz(out, R)
-    with np.load(io.BytesIO(out.getvalue())) as file:
+def npz_parts(path):
+    sp.save_npz(path, sp.csr_array(([1.0, 2.0], ([0, 1], [1, 2])), shape=(2, 3)))
+    with np.load(path) as file:
         return dict(file)
-
-
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
-def test_every_form_of_a_matrix_of_scipy(form, tmp_path):
-    path = tmp_path / "R.npz"
-    np.savez(path, **npz_parts(form))
-    found = table_files.read_file(path, [], []).content
-    assert found.format == form
-    np.testing.assert_array_equal(found.toarray(), sp.load_npz(path).toarray())
 
 
 @pytest.mark.parametrize(
@@ -457,9 +324,9 @@ def test_every_form_of_a_matrix_of_scipy(form, tmp_path):
     ],
     ids=range(11),
 )
-def test_damaged_matrices_of_scipy(changes, message, kind, tmp_path):
+def test_damaged_npz_matrices(changes, message, kind, tmp_path):
     path = tmp_path / "R.npz"
-    parts = {name: part for name, part in (npz_parts() | changes).items() if part is not None}
+    parts = {name: part for name, part in (npz_parts(path) | changes).items() if part is not None}
     np.savez(path, **parts)
     with pytest.raises(kind) as caught:
         observe(path)
@@ -467,15 +334,12 @@ def test_damaged_matrices_of_scipy(changes, message, kind, tmp_path):
     assert str(path) in str(caught.value)
 
 
-def test_a_header_of_an_array_asks_for_no_memory(tmp_path):
+def test_a_wrong_header_allocates_no_memory(tmp_path):
     path = tmp_path / "R.npz"
-    np.savez(path, **npz_parts())
-    with zipfile.ZipFile(path) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
+    np.savez(path, **npz_parts(path))
+    parts = dict(members(path.read_bytes()))
     parts["data.npy"] = parts["data.npy"].replace(b"(2,), }         ", b"(200000000,), } ")
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, part in parts.items():
-            archive.writestr(name, part)
+    path.write_bytes(archived(parts))
     assert "data.npy" in refusal(path, {})
 
 
@@ -489,24 +353,25 @@ def texts_of(lines, sep=",", end="\n"):
 
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".tsv.gz", ".csv.zst", ".tsv.zst"])
-def test_packed_tables_are_read_as_they_are_unpacked(ending, tmp_path):
-    raw = texts_of(LINES, "\t" if ending.startswith(".tsv") else ",").encode()
+def test_compressed_tables_equal_uncompressed_ones(ending, tmp_path):
     path = tmp_path / f"log{ending}"
-    packing = {"gz": "gzip", "zst": "zstd"}[ending.rpartition(".")[2]]
-    path.write_bytes(pa.compress(raw, codec=packing, asbytes=True) if packing == "zstd"
-                     else gzip.compress(raw))  # fmt: skip
+
+    def write(lines):
+        raw = texts_of(lines, "\t" if ending.startswith(".tsv") else ",").encode()
+        packed = pa.compress(raw, codec="zstd", asbytes=True)
+        path.write_bytes(gzip.compress(raw) if ending.endswith(".gz") else packed)
+
+    write(LINES)
     assert table_files.column_names(path) == ["client", "service", "ms"]
     found = table_files.read_file(path, ["client", "service"], ["ms"]).content
     assert [tuple(line.values()) for line in found.to_pylist()] == LINES
-    bad = texts_of([*LINES, ("b", "y", "?")], "\t" if ending.startswith(".tsv") else ",").encode()
-    path.write_bytes(pa.compress(bad, codec=packing, asbytes=True) if packing == "zstd"
-                     else gzip.compress(bad))  # fmt: skip
+    write([*LINES, ("b", "y", "?")])
     with pytest.raises(ValueError, match=r"got '\?' at line 5 of .*log"):
         table_files.read_file(path, ["client", "service"], ["ms"])
 
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".csv.zst"])
-def test_what_is_packed_badly_is_named(ending, tmp_path):
+def test_damaged_compressed_files_are_named(ending, tmp_path):
     path = tmp_path / f"log{ending}"
     for raw in (b"client,ms\neu,1\n", gzip.compress(texts_of(LINES).encode())[:-12], b""):
         path.write_bytes(raw)
@@ -523,23 +388,10 @@ def test_lines_of_json(tmp_path):
     assert table_files.column_names(path) == ["client", "service", "ms", "more"]
     found = table_files.read_file(path, ["client", "service"], ["ms"]).content
     assert found.to_pylist() == objects
-    names = {"rows": "client", "cols": "service", "values": "ms"}
-    assert observe(path, **names).by_row.values.tolist() == [1.5, 2.0, -0.25]
+    assert observe(path, **NAMES).by_row.values.tolist() == [1.5, 2.0, -0.25]
     path.write_text('{"client": "a"}\n{"client": \n')
-    with pytest.raises(ValueError, match="expected an object of JSON on each line"):
+    with pytest.raises(ValueError, match="expected one JSON object per line"):
         table_files.read_file(path, ["client"], [])
     path.write_text('{"client": "a", "service": "x", "ms": 1}\n{"client": "a", "service": "x"}\n')
     with pytest.raises(ValueError, match=r"1 null, first at line 2 of .*log\.jsonl"):
-        observe(path, **names)
-
-
-def test_an_open_file_may_say_how_it_is_written():
-    file = io.BytesIO(b"client;service;ms\na;x;1,5\na;y;2\n")
-    file.delimiter, file.decimal = ";", ","
-    found = table_files.read_file(file, ["client", "service"], ["ms"]).content
-    assert found.column("ms").to_pylist() == [1.5, 2.0]
-    for wrong in (b"1.5", b"1.234,5"):
-        file = io.BytesIO(b"client;service;ms\na;x;" + wrong + b"\n")
-        file.delimiter, file.decimal = ";", ","
-        with pytest.raises(ValueError, match=r"column 'ms' must hold numbers, got '1\."):
-            table_files.read_file(file, ["client", "service"], ["ms"])
+        observe(path, **NAMES)

@@ -1,0 +1,1 @@
+"""Censored observations: limits, Kaplan–Meier estimates, imputation, coverage."""

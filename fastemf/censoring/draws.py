@@ -1,0 +1,56 @@
+"""Imputation draws: censored values replaced by draws from their conditional distribution.
+
+Imputed means, as fits use them (see `imputation`), have no spread, which quantiles need. The
+uniform number of a draw is a hash of the cell: it is the same in every source and every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from fastemf.censoring.buckley_james import BuckleyJames
+from fastemf.censoring.imputation import Imputation, censored_entries, map_censored
+from fastemf.censoring.kaplan_meier import ResidualDistribution
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.settings import Settings
+from fastemf.sources.cell_sample import N_HASHES, hashes
+from fastemf.sources.open_source import Data
+from fastemf.sources.source import Arrays, Side, Source
+
+SALT = 0x7F4A7C15  # added to the hash of a cell, so that draws are independent of folds
+
+
+def draw_censored(data: Data, settings: Settings) -> tuple[Source, Imputation | None]:
+    """Return the observations with drawn values, and the imputation for later observations."""
+    if not data.is_censored:
+        return data.fitted, None
+    mu = data.fitted.expectile(settings.omega) if settings.intercepts else None
+    engine = CompletionEngine(data.fitted, settings.omega, mu=mu, n_threads=settings.n_threads)
+    censoring = BuckleyJames(engine, data.limit, data.marks)
+    first = censoring.initial_solution(settings)
+    imputation = censoring.imputation(first)
+    source = map_censored(
+        data.fitted, imputation, (first.X, first.Y), mu, _draw_block,
+        more=((data.marks[0],), (data.marks[1],)),
+        args=(censoring.residual_distributions(first),),
+    )  # fmt: skip
+    return source, imputation
+
+
+def _draw_block(
+    block: Side,
+    by_index: Arrays,
+    by_row: Arrays,
+    imputation: Imputation,
+    distributions: tuple[ResidualDistribution, ResidualDistribution],
+) -> Side:
+    entries = censored_entries(block, by_index, by_row, imputation.limit)
+    cells = hashes(by_row[2][entries.rows], by_index[2][entries.cols])
+    uniform = (hashes(cells, np.int64(SALT)) + 0.5) / N_HASHES
+    right, left = (partial(one.draw, uniform=uniform) for one in distributions)
+    values = block.values.copy()
+    values[entries.at] = imputation.impute(*entries[3:], (right, left))
+    return replace(block, values=values)

@@ -1,0 +1,276 @@
+"""Input of commands: observations, pairs of labels, and labels given as text."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
+
+
+# --- observations -----------------------------------------------------------------------------
+
+
+def read_data(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the keywords R, rows, cols, values, weights and censored of `fastemf.complete`."""
+    from fastemf.inputs.table_files import column_names, name_of
+
+    path = args.data
+    reopen = _reopener(path, args)
+    present = None if Path(path).is_dir() else column_names(reopen())
+    options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
+    missing = [option for option, column in options.items() if column is None]
+    censored = censored_option(args)
+    if present is None:
+        if len(missing) < 3 or args.weights is not None or isinstance(censored, str):
+            raise ValueError(f"{path} is not a table: it has no named columns")
+        return {"R": path} if censored is None else {"R": path, "censored": censored}
+    columns = list(options.values())
+    if missing:
+        present = [name for name in present if name not in (args.weights, censored)]
+        if len(missing) < 3 or len(present) != 3:
+            raise ValueError(
+                f"select columns of {name_of(path)} with {', '.join(missing)}; it has the columns "
+                f"{', '.join(present)}"
+            )
+        columns = list(present)
+        if _is_text_file(path) and _is_number(columns[2], args.decimal or "."):
+            _refuse_header(path, f"{columns[2]!r} as the values", "--rows, --cols and --values")
+    return _keywords(reopen(), columns, args)
+
+
+def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Return the same keywords; columns default to those that the model was fitted to."""
+    from fastemf.inputs.table_files import column_names
+
+    reopen = _reopener(args.data, args)
+    present = column_names(reopen())
+    fitted = (*(axis.name for axis in model.axes), getattr(model, "value_name", None))
+    given = (args.rows, args.cols, args.values)
+    columns = [name or default for name, default in zip(given, fitted, strict=True)]
+    if present is None or not set(columns) <= set(present):
+        return read_data(args)
+    return _keywords(reopen(), columns, args)
+
+
+def _keywords(source: Any, columns: list[Any], args: argparse.Namespace) -> dict[str, Any]:
+    censored = censored_option(args)
+    return {
+        "R": source, **dict(zip(("rows", "cols", "values"), columns, strict=True)),
+        "weights": args.weights, **({} if censored is None else {"censored": censored}),
+    }  # fmt: skip
+
+
+def censored_option(args: argparse.Namespace) -> Any:
+    """Return the value of the keyword `censored`, or None."""
+    for side, limit in (("right", "censored_above"), ("left", "censored_below")):
+        if getattr(args, limit, None) is not None:
+            return side, getattr(args, limit)
+    return getattr(args, "censored", None)
+
+
+def text_format(args: argparse.Namespace) -> dict[str, str]:
+    """Return the options --sep and --decimal as attributes of a CSV file."""
+    options = {"--sep": ("delimiter", args.sep), "--decimal": ("decimal", args.decimal)}
+    for option, (_, value) in options.items():
+        if value is not None and len(value) != 1:
+            raise ValueError(f"{option} must be one character, got {value!r}")
+    return {name: value for name, value in options.values() if value is not None}
+
+
+def refuse_text_format(path: str) -> NoReturn:
+    """Refuse --sep and --decimal for a file that is not text."""
+    from fastemf.inputs.table_files import TEXTS
+
+    raise ValueError(f"--sep and --decimal apply to text files ({', '.join(TEXTS)}), got {path}")
+
+
+def _reopener(path: str, args: argparse.Namespace) -> Callable[[], Any]:
+    """Return a function that opens a file, or standard input, any number of times."""
+    from fastemf.inputs.table_files import name_of, text_in
+
+    given = text_format(args)
+    if path != "-" and not given:
+        return lambda: path
+    if path == "-" and sys.stdin is None:
+        raise ValueError("standard input is closed")
+    if path == "-":
+        content = sys.stdin.buffer.read()
+    else:
+        text = text_in(Path(path), **given) or refuse_text_format(path)
+        with text.opened() as opened:
+            content = bytes(opened.read())
+        given = {"delimiter": text.delimiter, "decimal": text.decimal}
+
+    def reopen() -> Any:
+        file = io.BytesIO(content)
+        for attribute, value in ({"name": name_of(path)} | given).items():
+            setattr(file, attribute, value)
+        return file
+
+    return reopen
+
+
+def _refuse_header(path: str, name: str, options: str) -> NoReturn:
+    """Refuse a text file whose first line appears to contain data."""
+    from fastemf.inputs.table_files import name_of
+
+    raise ValueError(
+        f"{name_of(path)}: the first line looks like data, not like column names: it would name "
+        f"{name}; add a line of column names, or name the columns with {options}"
+    )
+
+
+def _is_text_file(path: str) -> bool:
+    from fastemf.inputs.table_files import text_in
+
+    return path == "-" or text_in(Path(path)) is not None
+
+
+def _is_number(text: str, decimal: str) -> bool:
+    """Return whether a text is a number, including nan and inf."""
+    try:
+        float(text.replace(decimal, "."))
+    except ValueError:
+        return False
+    return True
+
+
+# --- pairs of labels --------------------------------------------------------------------------
+
+
+class Pairs(NamedTuple):
+    """Two columns of a table, of equal length."""
+
+    names: tuple[str, str]
+    rows: Any
+    cols: Any
+
+
+def read_pairs(path: str, args: argparse.Namespace, model: Any) -> Pairs | None:
+    """Read the row and column labels of a file; None if the file holds a matrix."""
+    from fastemf.inputs.table_files import column_names, read_file
+
+    reopen = _reopener(path, args)
+    present = column_names(reopen())
+    if present is None:
+        return None
+    names = _pair_columns(path, present, args, model)
+    sides = zip(names, model.axes, strict=True)
+    texts = [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
+    table = read_file(reopen(), names, [], texts).content
+    return Pairs(names, table.column(names[0]), table.column(names[1]))
+
+
+def _pair_columns(
+    path: str, present: list[str], args: argparse.Namespace, model: Any
+) -> tuple[str, str]:
+    """Return the names of the label columns: as given, as in the fit, or the only two."""
+    from fastemf.inputs.table_files import name_of
+
+    given = (args.rows, args.cols)
+    names = [name or axis.name for name, axis in zip(given, model.axes, strict=True)]
+    if not all(name in present for name in names) and not any(given) and len(present) == 2:
+        names = present
+        if _is_text_file(path) and all(map(_is_label, model.axes, names)):
+            _refuse_header(
+                path, f"{names[0]!r} as the rows, which is a row of the model", "--rows and --cols"
+            )
+    for option, name in zip(("--rows", "--cols"), names, strict=True):
+        if name not in present:
+            what = f"there is no column {name!r}" if name else f"select a column with {option}"
+            raise ValueError(
+                f"{name_of(path)}: {what}; it has the columns {', '.join(present)}"
+            )  # fmt: skip
+    return names[0], names[1]
+
+
+def _is_label(axis: Any, text: str) -> bool:
+    """Return whether a text is a label or position of one axis of the model."""
+    from fastemf.inputs.csv_files import is_integer_text
+
+    if axis.labels is not None:
+        return bool(axis.labels.positions(parse_rows(axis.labels, [text], "nan"))[0] >= 0)
+    is_short = len(text) < 20  # like all positions; Python refuses to parse very long integers
+    return is_short and is_integer_text(text) and axis.position(int(text)) is not None
+
+
+# --- labels -----------------------------------------------------------------------------------
+
+
+def labels_like(labels: Any, column: Any, what: str, unknown: str = "error") -> Any:
+    """Convert a column of a file to the type of the labels of a model.
+
+    CSV files contain only text. Text in another format than the labels becomes an unknown label.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = None if labels is None else labels.values.dtype.kind
+    is_integer = pa.types.is_integer(column.type)
+    is_text = str(column.type) in ("string", "large_string")
+    if kind == "O" and (is_integer or pa.types.is_date(column.type)):
+        return column.cast(pa.string())
+    if kind == "M" and is_integer:
+        column, is_text = column.cast(pa.string()), True
+    if kind is None or kind == "O" or not is_text or column.null_count:
+        return column
+    encoded = column.combine_chunks().dictionary_encode()
+    distinct = _parse_labels(labels, encoded.dictionary.to_pylist(), what, unknown)
+    return distinct[encoded.indices.to_numpy()]
+
+
+def parse_rows(labels: Any, texts: list[str], unknown: str = "error") -> Any:
+    """Parse rows given on the command line: labels, or positions if the model has no labels."""
+    import numpy as np
+
+    if labels is not None:
+        is_text = labels.values.dtype == object
+        return np.array(texts, object) if is_text else _parse_labels(labels, texts, "row", unknown)
+    try:
+        return np.array(texts, np.int64)
+    except (ValueError, OverflowError):
+        given = " ".join(texts)
+        raise ValueError(
+            f"row must be positions from 0, because the model has no labels, got {given}"
+        ) from None
+
+
+def _parse_labels(labels: Any, texts: list[str], what: str, unknown: str) -> Any:
+    """Parse integers or dates; any other text becomes a value that is not among the labels."""
+    import numpy as np
+
+    from fastemf.inputs.labels import check_known
+
+    dtype = labels.values.dtype
+    taken = labels.values.view(np.int64)
+    absent = np.setdiff1d(np.arange(len(labels) + 1), taken)[:1].astype(np.int64).view(dtype)[0]
+    parse = _parse_date if dtype.kind == "M" else _parse_integer
+    values = np.array([parse(text, absent) for text in texts])
+    if unknown == "error":
+        check_known((labels.positions(values), texts, what))
+    return values
+
+
+def _parse_integer(text: str, absent: Any) -> Any:
+    from fastemf.inputs.csv_files import is_integer_text
+
+    try:
+        return absent.dtype.type(int(text)) if is_integer_text(text) else absent
+    except (OverflowError, ValueError):  # also integers with more digits than Python parses
+        return absent
+
+
+def _parse_date(text: str, absent: Any) -> Any:
+    import numpy as np
+
+    try:
+        return np.datetime64(text) if DATE.fullmatch(text) else absent
+    except ValueError:
+        return absent

@@ -1,1 +1,0 @@
-"""The fitted model, what can be asked of it, and its file."""

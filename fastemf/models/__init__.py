@@ -1,0 +1,1 @@
+"""Fitted models: their methods, results and files."""

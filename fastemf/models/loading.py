@@ -1,0 +1,74 @@
+"""`load`, which reads a model file with one fit, several levels, or quantiles."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastemf.models.factorization import Factorization
+from fastemf.models.file import (
+    FACTORIZATION,
+    LEVELS,
+    StoredModel,
+    damage_as_model_error,
+    read_model,
+)
+from fastemf.models.levels import Levels
+from fastemf.models.quantile_file import unpack_quantiles
+from fastemf.models.quantiles import Quantiles
+from fastemf.support.array_file import check_keys, require
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a model saved by `Factorization.save`, `Levels.save` or `Quantiles.save`.
+
+    Nothing is unpickled, so a model file cannot run code. Keys, shapes, types and values are
+    checked, and memory is bounded by the size of the file.
+
+    Returns
+    -------
+    Factorization, Levels or Quantiles
+        The saved model.
+
+    Raises
+    ------
+    fastemf.ModelFileError
+        A `ValueError`: the file is damaged, of another kind, or of a newer version.
+    FileNotFoundError
+        The file does not exist.
+    OSError
+        The file cannot be read, or is not a regular file.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemf, tempfile, os
+    >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+    >>> path = os.path.join(tempfile.mkdtemp(), "model.npz")
+    >>> fit.save(path)
+    >>> fastemf.load(path).omega
+    0.5
+    """
+    with damage_as_model_error(path):
+        stored = read_model(path)
+        if stored.kind == FACTORIZATION:
+            return Factorization(**stored.fits[""])
+        if stored.kind == LEVELS:
+            return Levels(_unpack_levels(stored))
+        return Quantiles(**unpack_quantiles(stored))
+
+
+def _unpack_levels(stored: StoredModel) -> tuple[Factorization, ...]:
+    """Check that the fits are levels of one matrix, in increasing order."""
+    check_keys(stored.header.keys(), set(), "header field")
+    check_keys(stored.arrays.keys(), set(), "array")
+    fits = tuple(Factorization(**fields) for fields in stored.fits.values())
+    first = fits[0]
+    require(len(fits) >= 2, "levels must be at least two fits")
+    require(all(fit.shape == first.shape for fit in fits), "levels must be of one matrix")
+    same = all(
+        fit.row_labels == first.row_labels and fit.col_labels == first.col_labels for fit in fits
+    )
+    require(same, "levels must have the same labels")
+    omegas = [fit.omega for fit in fits]
+    require(omegas == sorted(set(omegas)), "levels must be increasing")
+    return fits

@@ -1,0 +1,238 @@
+"""`Model`, the base of all fitted models: the methods common to levels and quantiles.
+
+A subclass predicts cells, solves for new rows, and scores its predictions.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from fastemf.inputs.tables import ColumnNames
+from fastemf.kernels.threads import count_threads
+from fastemf.models import reading
+from fastemf.models.fold_in import check_new
+from fastemf.models.predictor import UNKNOWN, Predictor
+from fastemf.models.summary import Summary, summarize_axis
+from fastemf.sources.memory import Observations
+from fastemf.support.validation import check_axis, check_choice
+
+if TYPE_CHECKING:
+    from fastemf.models.evaluation import Evaluation
+
+
+class Model(Predictor):
+    """A fitted model of one matrix, with one expectile level, several levels, or quantiles."""
+
+    # --- what a subclass defines -----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def value_name(self) -> str | None:
+        """Name of the data column that held the values, if it had one."""
+
+    @abstractmethod
+    def _evaluate_cells(self, cells: reading.CellValues) -> Evaluation:
+        """Score the predictions of cells, and the baselines."""
+
+    @abstractmethod
+    def _fold_in(self, observed: Observations, axis: int, n_threads: int) -> Self:
+        """Solve for the rows (axis 0) or columns of `observed`, given the other side."""
+
+    @abstractmethod
+    def _append(self, new: Self, axis: int) -> Self:
+        """Append folded-in rows (axis 0) or columns to those of the model."""
+
+    # --- scores ----------------------------------------------------------------------------
+
+    def summary(
+        self, R: Any, axis: int = 0, *, omega: float | None = None, tau: float | None = None,
+        rows: str | None = None, cols: str | None = None, values: str | None = None,
+        weights: Any = None, censored: Any = None, shape: Any = None,
+    ) -> Summary:  # fmt: skip
+        """Summarize the residuals of each row (axis 0) or column (axis 1) of `R`.
+
+        The summary shows which rows a model fits badly or, on held-out data, predicts badly.
+        `omega` and `tau` are as in `rank`; other parameters are as in `fold_in`. The residual of a
+        censored value is 0 if the prediction lies beyond its limit.
+
+        Returns
+        -------
+        Summary
+            Arrays with one value per row (or column): ``observations``, ``mean``, ``rms``,
+            ``loss``, ``effective_omega`` (for quantiles ``coverage``), and ``weight`` if there are
+            weights.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> print(fit.summary(np.array([[2.0, 4.0], [6.0, np.nan]]) + 1))
+        2 rows, 0 without observations:
+        row  observations  mean     rms  loss  effective_omega
+          1             1     7       1   0.5                0
+          0             2     4  0.7071  0.25                0
+        """
+        check_axis(axis, ("rows", "columns"))
+        selected, predict = self._select(omega, tau)
+        observed = self._observe(R, (rows, cols, values), weights, shape, censored)
+        return summarize_axis(
+            self.axes[axis], predict, selected, observed, axis, is_quantile=self._of_quantiles
+        )
+
+    def evaluate(
+        self, R: Any, *, unknown: str = "error", rows: str | None = None, cols: str | None = None,
+        values: str | None = None, weights: Any = None, shape: Any = None,
+    ) -> Evaluation:  # fmt: skip
+        """Score the predictions of observations, and compare them with baselines.
+
+        The baselines are fitted to the training data: a constant, column intercepts, row and
+        column intercepts, and column medians. The model stores a few numbers per row and column
+        for them. Quantiles are compared with baseline quantiles and with column medians. Evaluate
+        on held-out data.
+
+        Parameters
+        ----------
+        R
+            Held-out observations, in any form that `fastemf.complete` accepts except a store.
+        unknown
+            Treatment of unknown labels: ``"error"``; with ``"nan"`` their observations are left
+            out and counted; with ``"model"`` they are predicted as in `predict`.
+        rows, cols, values, weights, shape
+            As in `fold_in`.
+
+        Returns
+        -------
+        Evaluation
+            Scores of the model and of the baselines at each level: loss, skill, effective
+            omega, coverage, pinball loss and relative error. For quantiles: pinball loss, skill,
+            coverage, relative error, and the reports in ``coverage``.
+
+        Examples
+        --------
+        >>> import fastemf, pandas as pd
+        >>> log = pd.DataFrame(fastemf.datasets.make_latencies(random_state=0)._asdict())
+        >>> names = {"rows": "client", "cols": "service", "values": "ms"}
+        >>> fit = fastemf.complete(log[1000:], 0.5, 2, intercepts=True, reg="noise", **names)
+        >>> scores = fit.evaluate(log[:1000])
+        >>> scores.score("fit").loss < scores.score("column").loss < scores.score("constant").loss
+        True
+        """
+        check_choice(unknown, "unknown", UNKNOWN)
+        names = self._column_names(R, (rows, cols, values))
+        given = reading.read_cells(self.axes, R, names, weights, shape, strict=unknown == "error")
+        cells = given.select_known() if unknown == "nan" else given
+        if cells.values.size == 0:
+            raise ValueError("R must hold an observation with labels of the fit, got none")
+        left_out = given.values.size - cells.values.size
+        return replace(self._evaluate_cells(cells), left_out=left_out)
+
+    # --- new rows and columns --------------------------------------------------------------
+
+    def fold_in(
+        self, R_new: Any, *, axis: int = 0, rows: str | None = None, cols: str | None = None,
+        values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
+        n_jobs: int = -1,
+    ) -> Self:  # fmt: skip
+        """Fit new rows (axis 0) or columns (axis 1), with the other side fixed.
+
+        Each new row is solved exactly, at the ridge of the fit. Folding in the training rows
+        returns X, up to the accuracy of the fit. `Quantiles` fold the rows into each of their
+        fits and compute the rows' own quantiles; their coverage was not measured for such rows,
+        and the reports in ``coverage`` are marked accordingly.
+
+        Parameters
+        ----------
+        R_new
+            Observations, in any form that `fastemf.complete` accepts: a matrix with n columns for
+            axis 0, with m rows for axis 1.
+        axis
+            0 for new rows, 1 for new columns.
+        rows, cols, values, weights, censored, shape, n_jobs
+            As in `fastemf.complete`. The default `rows`, `cols` and `values` are the columns that
+            the model was fitted from. Tables and triplets are matched by label.
+
+        Returns
+        -------
+        Factorization, Levels or Quantiles, like the model
+            A model of the new rows (columns), with indices from 0 or their labels, and the same
+            other side.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> new = fit.fold_in(np.array([[30.0, np.nan]]))
+        >>> new.predict(0, 1).round(6).tolist()
+        40.0
+
+        Quantiles of new rows:
+
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocsr()
+        >>> quantiles = fastemf.complete_quantiles(R[:50], (0.5, 0.9), k=2)
+        >>> new = quantiles.fold_in(R[50:])
+        >>> new.shape, new.coverage[0].measured
+        ((10, 50), False)
+        """
+        observed = self._observe_new(
+            R_new, axis, (rows, cols, values), weights, shape, censored, n_jobs
+        )
+        return self._fold_in(observed, axis, count_threads(n_jobs))
+
+    def extend(
+        self, R_new: Any, *, axis: int = 0, rows: str | None = None, cols: str | None = None,
+        values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
+        n_jobs: int = -1,
+    ) -> Self:  # fmt: skip
+        """Append new rows (axis 0) or columns (axis 1), solved as by `fold_in`, to the model.
+
+        Existing rows keep their indices and predictions. ``history`` and ``tuning`` stay those of
+        the original fit.
+
+        Parameters
+        ----------
+        R_new, axis, rows, cols, values, weights, censored, shape, n_jobs
+            As in `fold_in`. A label that the model already has is an error, because solving for
+            its row again would discard the fitted one.
+
+        Returns
+        -------
+        Factorization, Levels or Quantiles, like the model
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> more = fit.extend(np.array([[30.0, np.nan]]))
+        >>> more.shape, more.predict([1, 2], 1).round(6).tolist()
+        ((3, 2), [8.0, 40.0])
+        """
+        observed = self._observe_new(
+            R_new, axis, (rows, cols, values), weights, shape, censored, n_jobs
+        )
+        check_new(self.axes[axis], axis, observed)
+        return self._append(self._fold_in(observed, axis, count_threads(n_jobs)), axis)
+
+    # --- data ------------------------------------------------------------------------------
+
+    def _column_names(self, R: Any, names: ColumnNames) -> ColumnNames:
+        return reading.named_columns(self.axes, self.value_name, R, names)
+
+    def _observe(
+        self, R: Any, names: ColumnNames, weights: Any, shape: Any, censored: Any = None
+    ) -> Observations:
+        """Open data of the model's rows and columns; parameters are as in `fold_in`."""
+        names = self._column_names(R, names)
+        return reading.read_observations(self.axes, R, names, weights, shape, censored)
+
+    def _observe_new(
+        self, R: Any, axis: int, names: ColumnNames, weights: Any, shape: Any, censored: Any,
+        n_jobs: int,
+    ) -> Observations:  # fmt: skip
+        """Open data of new rows (axis 0) or columns (axis 1)."""
+        check_axis(axis, ("new rows", "new columns"))
+        names = self._column_names(R, names)
+        return reading.read_observations(
+            self.axes, R, names, weights, shape, censored, new=axis, n_jobs=n_jobs
+        )

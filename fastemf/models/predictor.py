@@ -1,0 +1,383 @@
+"""`Predictor`, the base of fitted models: rows and columns, predictions, rankings, similarity."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fastemf.inputs.labels import Labels, check_known
+from fastemf.inputs.tables import is_table
+from fastemf.models import reading
+from fastemf.models.bilinear import Axes, Predicts
+from fastemf.models.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
+from fastemf.models.similarity import Similar, nearest
+from fastemf.models.topk_screen import Screen
+from fastemf.support.arrays import Array, Floats, Indices, Ints
+from fastemf.support.memory import check_memory
+from fastemf.support.validation import check_choice, check_clip, check_fitted_level, check_integer
+
+UNKNOWN = ("error", "nan", "model")  # how to treat unknown labels
+
+
+class Predictor(ABC):
+    """Rows and columns of a fitted model, found by index or label, and predictions of cells."""
+
+    _of_quantiles: ClassVar = False
+
+    # --- what a subclass defines -----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def axes(self) -> Axes:
+        """Rows and columns, indexed by axis."""
+
+    @property
+    @abstractmethod
+    def _fitted(self) -> tuple[float, ...]:
+        """The fitted expectile levels, or quantiles."""
+
+    @abstractmethod
+    def _predict_cell(self, i: int, j: int) -> Any:
+        """Predict one cell, bitwise as `_predict_cells`: a number, or one per level."""
+
+    @abstractmethod
+    def _predict_cells(self, i: Indices, j: Indices) -> Array:
+        """Predict cells by index, -1 for an unknown row or column; levels are the last axis."""
+
+    @abstractmethod
+    def _predict_rows(self, i: Ints) -> Array:
+        """Predict whole rows; levels are the last axis."""
+
+    @abstractmethod
+    def _distances(self, axis: int, item: int) -> Floats:
+        """Compute the distance of each row (axis 0) or column from one, by its predictions."""
+
+    def _make_screen(self) -> Screen | None:
+        """Return a fast approximate prediction of whole rows, if the model has one."""
+        return None
+
+    # --- rows and columns ------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return self.axes[0].size, self.axes[1].size
+
+    @property
+    def row_labels(self) -> Labels | None:
+        """Labels of the rows, if there are any."""
+        return self.axes[0].labels
+
+    @property
+    def col_labels(self) -> Labels | None:
+        """Labels of the columns, if there are any."""
+        return self.axes[1].labels
+
+    @property
+    def unseen_rows(self) -> Ints:
+        """Rows without observations."""
+        return self.axes[0].unseen
+
+    @property
+    def unseen_cols(self) -> Ints:
+        """Columns without observations."""
+        return self.axes[1].unseen
+
+    @property
+    def _dtype(self) -> np.dtype[Any]:
+        return self.axes[0].factor.dtype
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields of the model, without cached objects, for a copy or a pickle."""
+        names = {field.name for field in fields(self)}  # type: ignore[arg-type]
+        return {name: part for name, part in vars(self).items() if name in names}
+
+    def _position(self, axis: int, given: Any) -> int:
+        """Return the index of one row (axis 0) or column, given by index or label."""
+        at = self.axes[axis].known_positions(given, ("rows", "cols")[axis])
+        if at.ndim:
+            raise ValueError(f"{('row', 'col')[axis]} must be a single one, got shape {at.shape}")
+        return int(at)
+
+    def _select(self, omega: Any, tau: Any) -> tuple[float, Predicts]:
+        """Return the selected level or quantile, and a function that predicts cells at it."""
+        names, what, given = ["omega", "tau"], "levels", [omega, tau]
+        if self._of_quantiles:
+            names, what, given = names[::-1], "quantiles", given[::-1]
+        if given[1] is not None:
+            raise ValueError(
+                f"{names[1]} must be None, as {names[0]} selects one of the {what} of this model, "
+                f"got {given[1]!r}"
+            )
+        if given[0] is None:
+            fitted = ", ".join(f"{one:g}" for one in self._fitted)
+            raise ValueError(f"{names[0]} must be one of the {what} fitted, {fitted}, got None")
+        place = check_fitted_level(given[0], self._fitted, names[0], what)
+        return self._fitted[place], lambda i, j: self._predict_cells(i, j)[..., place]
+
+    # --- predictions -----------------------------------------------------------------------
+
+    def predict(
+        self, rows: Any, cols: Any = None, *, unseen: str = "model", unknown: str = "error",
+        clip: Any = None,
+    ) -> Array:  # fmt: skip
+        """Predict the cells (rows[i], cols[i]), in the units of the data.
+
+        Parameters
+        ----------
+        rows, cols
+            Indices from 0, or labels if the model has them. They are broadcast against each other.
+            A labelled model also takes one table with the columns it was fitted from.
+        unseen
+            Prediction of cells whose row or column had no observations in the fit. ``"model"``
+            predicts ``mu + shift`` plus the intercept of the other side, or 0 without intercepts;
+            ``"nan"`` returns NaN.
+        unknown
+            Prediction of cells whose row or column label is not in the model. ``"error"`` raises a
+            `ValueError`; ``"nan"`` returns NaN; ``"model"`` treats the label as a row or column
+            without observations, with an effect of 0 and average noise in the correction tables.
+            Without intercepts, ``"model"`` also returns NaN.
+        clip
+            ``(low, high)``: predictions outside are set to the bound; None leaves a side open. Use
+            ``clip=(0, None)`` for quantities that cannot be negative. NaN stays NaN.
+
+        Returns
+        -------
+        array of the broadcast shape
+            `Levels` and `Quantiles` add a last axis, along which values never decrease.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict([0, 2], [2, 1]).round(6).tolist()
+        [3.0, 6.0]
+        >>> fit.predict([0, 2], [2, 1], clip=(None, 5)).round(6).tolist()
+        [3.0, 5.0]
+        >>> import pandas as pd
+        >>> table = pd.DataFrame(R, index=["eu", "us", "asia"], columns=["buy", "find", "pay"])
+        >>> fit = fastemf.complete(table, omega=0.5, k=1, reg=0)
+        >>> fit.predict(["eu", "mars"], "pay", unknown="nan").round(6).tolist()
+        [3.0, nan]
+
+        New rows, and several levels:
+
+        >>> fit = fastemf.complete(table, omega=0.5, k=0, intercepts=True)
+        >>> bool(fit.predict("mars", "pay", unknown="model") == fit.mu + fit.col_intercepts[2])
+        True
+        >>> levels = fastemf.complete_levels(table, (0.1, 0.5, 0.9), k=1)
+        >>> low, middle, high = levels.predict("eu", "pay")
+        >>> bool(low <= middle <= high)
+        True
+        """
+        check_choice(unseen, "unseen", ("model", "nan"))
+        check_choice(unknown, "unknown", UNKNOWN)
+        bounds = None if clip is None else check_clip(clip, self._dtype)
+        if unseen == "model":
+            i, j = (axis.position(at) for axis, at in zip(self.axes, (rows, cols), strict=True))
+            if i is not None and j is not None:
+                return _clip(np.array(self._predict_cell(i, j)), bounds)
+        if cols is None:
+            if not is_table(rows):
+                raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
+            rows, cols = reading.label_columns(self.axes, rows)
+        return _clip(self._predict_pairs(rows, cols, unseen, unknown), bounds)
+
+    def _predict_pairs(self, rows: Any, cols: Any, unseen: str, unknown: str) -> Array:
+        """Predict the cells (rows[i], cols[i]), given by index or label, broadcast."""
+        axes = self.axes
+        i, j = axes[0].positions(rows, "rows"), axes[1].positions(cols, "cols")
+        if unknown == "error":
+            check_known((i, rows, "rows"), (j, cols, "cols"))
+        try:
+            size = math.prod(np.broadcast_shapes(i.shape, j.shape))
+            check_memory(
+                (16 + self._dtype.itemsize) * size,
+                f"a prediction of {size} cells",
+                "predict fewer at a time, or whole rows with predict_block",
+            )
+            if i.shape != j.shape:  # broadcast views are read-only
+                i, j = (index.copy() for index in np.broadcast_arrays(i, j))
+        except ValueError:
+            raise ValueError(
+                f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
+            ) from None
+        out = self._predict_cells(i, j)
+        if unknown == "nan":
+            out[(i < 0) | (j < 0)] = np.nan
+        if unseen == "nan":
+            out[np.isin(i, axes[0].unseen) | np.isin(j, axes[1].unseen)] = np.nan
+        return out
+
+    def predict_block(self, rows: Any, *, clip: Any = None) -> Array:
+        """Predict whole rows (indices, or labels), as a (len(rows), n) array.
+
+        `clip` is as in `predict`. `Levels` and `Quantiles` add a last axis.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict_block([0]).round(6).tolist()
+        [[1.0, 2.0, 3.0]]
+        >>> fastemf.complete_levels(R, (0.1, 0.9), k=1).predict_block([0, 2]).shape
+        (2, 3, 2)
+        """
+        bounds = None if clip is None else check_clip(clip, self._dtype)
+        i = np.atleast_1d(self.axes[0].known_positions(rows, "rows"))
+        if i.ndim != 1:
+            raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
+        return _clip(self._predict_rows(i), bounds)
+
+    def rank(
+        self, row: Any, n: int, *, order: str, omega: float | None = None,
+        tau: float | None = None, seen: Any = None, unknown: str = "error", clip: Any = None,
+    ) -> Ranking:  # fmt: skip
+        """Find the n best columns of one row, of several rows, or of all rows.
+
+        Values are bitwise identical to those of `predict`, and the ranking of a row does not
+        depend on the other rows. Ties are broken by the smaller index. Columns without
+        observations are never listed. A row without observations is ranked by the columns'
+        intercepts; without intercepts it gets no columns.
+
+        To rank by risk, rank by a high quantile: the safest service is the one with the smallest
+        p95, not the one with the smallest typical value.
+
+        Parameters
+        ----------
+        row
+            One row, a one-dimensional array of rows (indices, or labels if the model has them), or
+            None for all rows. Rows are predicted in blocks, so memory is bounded.
+        n
+            Number of columns per row, at most all columns.
+        order
+            ``"smallest"`` if small values are good (latency), ``"largest"`` if large values are
+            good (spend). There is no default, because the wrong order lists the worst columns.
+        omega, tau
+            The expectile level of `Levels`, or the quantile of `Quantiles`, to rank by.
+        seen
+            Data whose observed cells are left out, in any form that `fastemf.complete` accepts:
+            pass the training data to list new columns only. In a table with the label columns of
+            the fit, every line marks a cell as seen, whatever its value; unknown labels are
+            ignored. The data are read in each call, so rank many rows at once.
+        unknown
+            Treatment of rows with an unknown label, as in `predict`: ``"error"``; with ``"nan"``
+            they get no columns, with ``"model"`` those of a row without observations.
+        clip
+            As in `predict`. It bounds the listed values, not their order.
+
+        Returns
+        -------
+        Ranking
+            ``cols`` and ``values``, best first, of shape (n,) for one row and (rows, n) for
+            several; -1 and NaN if a row has fewer than n candidates. In a labelled model ``cols``
+            are labels, with None (NaT for dates) instead of -1.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.rank(1, 2, order="smallest").cols.tolist()
+        [0, 1]
+        >>> best = fit.rank(None, 1, order="largest", seen=R)  # cells not observed
+        >>> best.cols.tolist()
+        [[2], [-1], [1]]
+        >>> best.values.round(6).tolist()
+        [[3.0], [nan], [6.0]]
+        >>> levels = fastemf.complete_levels(R, (0.1, 0.9), k=1)
+        >>> levels.rank(1, 2, order="smallest", omega=0.9).cols.tolist()
+        [0, 1]
+        """
+        n = min(check_integer(n, "n", minimum=1), self.axes[1].size)
+        check_choice(order, "order", ("smallest", "largest"))
+        check_choice(unknown, "unknown", UNKNOWN)
+        bounds = check_clip(clip, self._dtype)
+        _, predict_selected = self._select(omega, tau)
+
+        def predict(i: Indices, j: Indices) -> Array:
+            predicted = predict_selected(i, j)
+            return np.where(i < 0, np.nan, predicted) if unknown == "nan" else predicted
+
+        rows = np.arange(self.axes[0].size)
+        if row is not None:
+            find = self.axes[0].known_positions if unknown == "error" else self.axes[0].positions
+            rows = find(row, "rows")
+        if rows.ndim > 1:
+            raise ValueError(
+                f"row must be one row, a one-dimensional array or None, got {rows.shape}"
+            )
+        many = rows.size * self.axes[1].size > CELLS_PER_BLOCK
+        cols, values = rank_rows(
+            self.axes, predict, np.atleast_1d(rows), n, largest=order == "largest",
+            seen=reading.read_seen(self.axes, seen), screen=self._make_screen() if many else None,
+        )  # fmt: skip
+        values = np.clip(values, *bounds)
+        return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
+
+    # --- similarity ------------------------------------------------------------------------
+
+    def similar_rows(self, row: Any, n: int) -> Similar:
+        """Find the n rows with the predictions closest to those of a row.
+
+        The distance between two rows is the root mean square difference of their predictions over
+        all columns, intercepts included, in the units of the data. `Levels` average over all
+        levels, and `Quantiles` over the expectile levels they are based on. Factors are not
+        compared, because they are only determined up to a change of basis. No dense matrix is
+        formed. The row itself and rows without observations are not listed, and a row without
+        observations has no similar rows. Of equal distances the smaller index comes first.
+
+        Parameters
+        ----------
+        row
+            Index of a row, or its label if the model has labels.
+        n
+            Number of rows, at most all of them.
+
+        Returns
+        -------
+        Similar
+            ``others`` and ``distances``, nearest first; -1 and NaN if there are fewer than n.
+            In a labelled model ``others`` are labels, as in `rank`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 5.0, 2.0], [3.0, 3.0, 3.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> near = fit.similar_rows(0, 2)
+        >>> near.others.tolist(), near.distances.round(6).tolist()
+        ([2, 1], [3.0, 12.0])
+        """
+        return self._similar(0, row, n)
+
+    def similar_cols(self, col: Any, n: int) -> Similar:
+        """Find the n columns with the predictions closest to those of a column.
+
+        See `similar_rows`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([3.0, 3.0, 3.0], [1.0, 5.0, 2.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.similar_cols(1, 1).distances.round(6).tolist()  # column 2: 15 against 6
+        [9.0]
+        """
+        return self._similar(1, col, n)
+
+    def _similar(self, axis: int, item: Any, n: int) -> Similar:
+        items, index = self.axes[axis], self._position(axis, item)
+        n = min(check_integer(n, "n", minimum=1), items.size)
+        return nearest(items, self._distances(axis, index), index, n)
+
+
+def _clip(predicted: Array, bounds: tuple[Any, Any] | None) -> Array:
+    """Clip predictions in place, unless `bounds` is None."""
+    return predicted if bounds is None else np.clip(predicted, *bounds, out=predicted)

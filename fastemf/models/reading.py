@@ -1,0 +1,245 @@
+"""Data for the methods of a model: read as `complete` reads them, matched by label."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastemf.inputs import table_files, tables
+from fastemf.inputs.columns import Where, position
+from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, flat_weights
+from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
+from fastemf.kernels.threads import count_threads
+from fastemf.models.bilinear import Axes
+from fastemf.sources.memory import Observations, observe
+from fastemf.sources.source import Side
+from fastemf.support.arrays import Array
+from fastemf.support.validation import check_indices
+
+NO_NAMES: ColumnNames = (None, None, None)
+
+
+class CellValues(NamedTuple):
+    """Observations to evaluate a model on, in the given order or by row."""
+
+    rows: Array  # positions in the model, -1 for an unknown label
+    cols: Array
+    values: Array
+    weights: Array | None
+
+    def select_known(self) -> CellValues:
+        """Return the observations with known labels."""
+        kept = (self.rows >= 0) & (self.cols >= 0)
+        weights = None if self.weights is None else self.weights[kept]
+        return CellValues(self.rows[kept], self.cols[kept], self.values[kept], weights)
+
+
+def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames) -> ColumnNames:
+    """Fill in missing column names of a table with those that the model was fitted from.
+
+    A pandas data frame without given names is a matrix, unless it has all three columns.
+    """
+    ours = (axes[0].name, axes[1].name, value_name)
+    if axes[0].labels is None or None in ours:
+        return names
+    if names == NO_NAMES:
+        if table_files.is_source(R):
+            is_long = table_files.is_table_source(R)
+        elif is_frame(R):
+            is_long = all(name in R.columns for name in ours)
+        else:
+            is_long = is_table(R)
+        if not is_long:
+            return names
+    rows, cols, values = (b if a is None else a for a, b in zip(names, ours, strict=True))
+    return rows, cols, values
+
+
+def read_observations(
+    axes: Axes,
+    R: Any,
+    names: ColumnNames = NO_NAMES,
+    weights: Any = None,
+    shape: Any = None,
+    censored: Any = None,
+    *,
+    new: int | None = None,
+    n_jobs: int = -1,
+) -> Observations:
+    """Open `R` in the order of a model's rows and columns, and check its shape and labels.
+
+    Tables and triplets are matched by the labels of the model, if it has any; a matrix without
+    labels is in the order of the model. The axis `new`, if given, has the size and the labels of
+    the data instead.
+    """
+    n_threads = count_threads(n_jobs)
+    sizes = axes[0].size, axes[1].size
+    sides = (None if new == 0 else axes[0].labels, None if new == 1 else axes[1].labels)
+    if axes[0].labels is None:
+        if names != NO_NAMES:
+            raise ValueError(f"the fit has no labels to match a table by, got columns {names}")
+        if shape is None and _is_triplets(R):
+            shape = sizes if new is None else _new_shape(sizes, new, R[new])
+        observed = observe(R, weights=weights, shape=shape, censored=censored, n_threads=n_threads)
+    else:
+        rows, cols, values = _default_names(axes, names)
+        observed = observe(
+            R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
+            censored=censored, n_threads=n_threads,
+        )  # fmt: skip
+    for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
+        if ours is None or theirs is None or ours is theirs:
+            continue
+        if not np.array_equal(ours.values, theirs.values):
+            raise ValueError("the observations have other labels than the fit")
+    _check_shape(observed.shape, sizes, new)
+    return observed
+
+
+def read_cells(
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, *, strict: bool
+) -> CellValues:
+    """Read observations to evaluate a model on; labelled ones are not grouped by row.
+
+    Unless `strict`, unknown labels are at -1.
+    """
+    if axes[0].labels is None or isinstance(R, Observations):
+        return _cells_by_row(read_observations(axes, R, names, weights, shape).by_row)
+    if not table_files.is_source(R):
+        return _read_labelled(axes, R, names, weights, shape, strict, tables.table_row)
+    rows, cols, values = names = _default_names(axes, names)
+    numbers = [values] + ([weights] if isinstance(weights, str) else [])
+    with table_files.naming(R):
+        content, where = table_files.read_file(R, [rows, cols], numbers, _text_columns(axes, names))
+        return _read_labelled(axes, content, names, weights, shape, strict, where)
+
+
+def _read_labelled(
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, strict: bool, where: Where
+) -> CellValues:
+    """Read a table, labelled triplets, or a matrix."""
+    sides, n_threads = (axes[0].labels, axes[1].labels), count_threads(-1)
+    if is_frame(R) and names == NO_NAMES:
+        found = tables.from_frame(R, weights, sides, strict=strict)
+    elif is_table(R):
+        named = _default_names(axes, names)
+        found = tables.from_table(R, *named, weights, sides, n_threads, where, strict=strict)
+    elif _is_triplets(R):
+        found = tables.from_columns(
+            R[0], R[1], np.asarray(R[2]), weights, sides, (None, None), n_threads, position,
+            strict=strict,
+        )  # fmt: skip
+    else:
+        return _cells_by_row(read_observations(axes, R, names, weights, shape).by_row)
+    i, j, values, v = found.rows, found.cols, found.values, found.weights
+    checked = check_entries(
+        EntryArrays(
+            (axes[0].size, axes[1].size), np.maximum(i, 0), np.maximum(j, 0), values, np.empty(0),
+            where=found.where,
+        ),
+        None if v is None else flat_weights(v, values.size),
+    )  # fmt: skip
+    return CellValues(i, j, checked.values, None if v is None else checked.weights)
+
+
+def _cells_by_row(side: Side) -> CellValues:
+    weights = side.weights if side.weights.size else None
+    return CellValues(side.keys, side.indices, side.values, weights)
+
+
+def _default_names(axes: Axes, names: ColumnNames) -> ColumnNames:
+    """Fill in the names of the label columns if only the values have a name."""
+    rows, cols, values = names
+    if values is not None:
+        rows = axes[0].name if rows is None else rows
+        cols = axes[1].name if cols is None else cols
+    return rows, cols, values
+
+
+def _text_columns(axes: Axes, names: ColumnNames) -> list[str | None]:
+    """List the label columns to read from a CSV file as strings, even if they look like numbers."""
+    sides = zip(names[:2], axes, strict=True)
+    return [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
+
+
+def _is_triplets(R: Any) -> bool:
+    return isinstance(R, tuple) and len(R) == 3
+
+
+def _new_shape(sizes: tuple[int, int], new: int, indices: Any) -> tuple[int, int]:
+    """Return the shape of triplets with one new axis."""
+    given = check_indices(indices, ("rows", "cols")[new], None)
+    count = int(np.max(given, initial=0)) + 1
+    check_positions((count,), given.size)
+    return (count, sizes[1]) if new == 0 else (sizes[0], count)
+
+
+def _check_shape(found: tuple[int, int], sizes: tuple[int, int], new: int | None) -> None:
+    if new is None:
+        if found != sizes:
+            raise ValueError(f"R must have the fit's shape {sizes}, got {found}")
+    elif found[1 - new] != sizes[1 - new]:
+        what = ("columns", "rows")[new]
+        raise ValueError(
+            f"R_new must have the fit's {sizes[1 - new]} {what} for axis={new}, got shape {found}"
+        )
+
+
+def label_columns(axes: Axes, table: Any) -> list[Any]:
+    """Return the label columns of a table."""
+    if axes[0].labels is None:
+        raise TypeError("the fit has no labels to match a table by: pass rows and cols")
+    names = [axis.name for axis in axes]
+    if None in names:
+        raise ValueError("the labels of the fit have no column names: pass rows and cols")
+    return select_columns(table, names)
+
+
+def read_seen(axes: Axes, seen: Any) -> Side | None:
+    """Read the observed cells of data by row, ignoring values; None if there are none."""
+    if seen is None:
+        return None
+    if _is_mask(seen):
+        raise TypeError(
+            "seen must be the data and not a mask of them, as every cell of a dense boolean "
+            "array counts as observed; got dtype bool; pass R, or scipy.sparse.csr_array(mask)"
+        )
+    try:
+        seen = _from_file(axes, seen)
+        if _has_label_columns(axes, seen):
+            rows, cols = label_columns(axes, seen)
+            seen = (rows, cols, np.ones(len(rows)))
+        if axes[0].labels is not None and _is_triplets(seen):
+            # Unknown columns are never listed.
+            i, j = axes[0].positions(seen[0], "rows"), axes[1].positions(seen[1], "cols")
+            known = (i >= 0) & (j >= 0)
+            if not known.any():
+                return None
+            cells = i[known], j[known], np.ones(np.count_nonzero(known))
+            return observe(cells, shape=(axes[0].size, axes[1].size)).by_row
+        return read_observations(axes, seen).by_row
+    except (IndexError, TypeError, ValueError) as error:
+        raise type(error)(f"seen is read as R of complete(), and {error}") from None
+
+
+def _from_file(axes: Axes, seen: Any) -> Any:
+    """Read the label columns of a table file, if the model has labels; return other data as is."""
+    if not table_files.is_source(seen) or axes[0].labels is None:
+        return seen
+    names = (axes[0].name, axes[1].name, None)
+    return table_files.read_file(seen, list(names[:2]), [], _text_columns(axes, names)).content
+
+
+def _has_label_columns(axes: Axes, table: Any) -> bool:
+    """Return whether data are a table with label columns; a data frame may be a matrix."""
+    if axes[0].labels is None or not is_table(table):
+        return False
+    return not is_frame(table) or all(axis.name in table.columns for axis in axes)
+
+
+def _is_mask(R: Any) -> bool:
+    """Return whether R is a dense boolean matrix."""
+    if is_frame(R):
+        return all(getattr(dtype, "kind", "") == "b" for dtype in R.dtypes)
+    return isinstance(R, np.ndarray) and not np.ma.isMaskedArray(R) and R.dtype.kind == "b"

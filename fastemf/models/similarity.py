@@ -1,0 +1,66 @@
+"""Similarity of rows or columns by their predictions, which do not depend on the basis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fastemf.kernels.threads import single_threaded_blas
+from fastemf.models.bilinear import Axes
+from fastemf.models.entities import Entities
+from fastemf.models.ranking import smallest
+from fastemf.support.arrays import Array, Floats
+
+
+class Similar(NamedTuple):
+    """Similar rows (or columns), nearest first; see `Factorization.similar_rows`.
+
+    Attributes
+    ----------
+    others : array
+        Rows (columns), with -1 if there are fewer than n; or labels, with None or NaT.
+    distances : float64 array
+        Root mean square differences of the predictions, in the units of the data; NaN for -1.
+    """
+
+    others: Array
+    distances: Floats
+
+
+def nearest(axis: Entities, distances: Floats, item: int, n: int) -> Similar:
+    """Find the n items of an axis nearest to one item.
+
+    The item itself and items without observations are excluded. An item without observations has
+    no neighbours.
+    """
+    possible = np.full_like(distances, np.nan) if item in axis.unseen else distances.copy()
+    possible[axis.unseen] = np.nan
+    possible[item] = np.nan
+    others = smallest(possible[None], n)[0]
+    return Similar(axis.ids_at(others), np.where(others >= 0, possible[others], np.nan))
+
+
+def distances_from(axes: Axes, axis: int, item: int) -> Floats:
+    """Compute the root mean square difference of the predictions of each item from one item.
+
+    With u the items' factors and G = otherᵀ other / count, the mean square difference
+    of two items is (u − u')ᵀ G (u − u'). With G = RᵀR, from a QR decomposition of `other`, it
+    is the squared length of R (u − u'). This avoids cancellation, and equal items have distance 0.
+    """
+    this, other = axes[axis].extended_factor(), axes[1 - axis].factor
+    if axes[axis].has_intercepts:
+        # The other side's intercepts are the same for both items and cancel.
+        other = np.column_stack([other, np.ones(len(other), other.dtype)])
+    with single_threaded_blas():
+        root = np.linalg.qr(other.astype(np.float64), mode="r") / np.sqrt(other.shape[0])
+        apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T
+    unit = float(np.abs(apart).max()) or 1.0  # avoids overflow and underflow of squares
+    return np.asarray(unit * np.sqrt(np.square(apart / unit).sum(axis=1)))
+
+
+def mean_distances(fits: Sequence[Axes], axis: int, item: int) -> Floats:
+    """Return the root mean square of the distances in several fits."""
+    apart = [distances_from(axes, axis, item) for axes in fits]
+    return np.asarray(np.hypot.reduce(apart) / np.sqrt(len(apart)))

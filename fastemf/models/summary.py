@@ -1,0 +1,146 @@
+"""`Summary`: observations, residuals and loss of each row or column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastemf.censoring.limits import residuals_within_limits
+from fastemf.inputs.entries import parts
+from fastemf.loss import sign_weights
+from fastemf.models.bilinear import Predicts
+from fastemf.models.entities import Entities
+from fastemf.sources.memory import Observations
+from fastemf.support.arrays import Array, Floats, Ints
+
+ROWS_SHOWN = 10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """Observations, residuals and loss of each row (or column).
+
+    ``print(summary)`` shows the rows with the largest mean loss;
+    ``pandas.DataFrame(summary.columns())`` is a table of all. Statistics of rows without
+    observations are NaN.
+
+    Attributes
+    ----------
+    axis : int
+        0 for rows, 1 for columns.
+    ids : array
+        The rows or columns: indices, or labels if the model has them.
+    observations : int64 array
+        Number of observations.
+    weight : float64 array or None
+        Sums of the weights, if there are any.
+    mean : float64 array
+        Mean of the observed values, in the units of the data.
+    rms : float64 array
+        Root mean square of the residuals, in the units of the data.
+    loss : float64 array
+        Mean expectile loss; for a quantile, mean pinball loss.
+    effective_omega : float64 array or None
+        The level of the predictions, Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|): close to omega if the fit is
+        calibrated, and smaller if its predictions are too low. NaN if every residual is 0; None for
+        a quantile.
+    coverage : float64 array or None
+        For a quantile, the proportion of the values at or below it; else None.
+    """
+
+    axis: int
+    ids: Array
+    observations: Ints
+    weight: Floats | None
+    mean: Floats
+    rms: Floats
+    loss: Floats
+    effective_omega: Floats | None
+    coverage: Floats | None = None
+
+    def columns(self) -> dict[str, Array]:
+        """Return the arrays by column name, for `pandas.DataFrame`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 2.0], [3.0, 4.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> table = fit.summary(R).columns()
+        >>> list(table)
+        ['row', 'observations', 'mean', 'rms', 'loss', 'effective_omega']
+        >>> table["mean"].tolist()
+        [3.5, 7.0]
+        """
+        names = ("observations", "weight", "mean", "rms", "loss", "effective_omega", "coverage")
+        arrays = {name: getattr(self, name) for name in names}
+        given = {name: array for name, array in arrays.items() if array is not None}
+        return {self._what: self.ids, **given}
+
+    def __repr__(self) -> str:
+        return f"<Summary of {self.ids.size} {self._what}s>"
+
+    def __str__(self) -> str:
+        empty = np.count_nonzero(self.observations == 0)
+        title = f"{self.ids.size} {self._what}s, {empty} without observations"
+        worst = np.argsort(-self.loss, kind="stable")[:ROWS_SHOWN]  # NaN comes last
+        if worst.size < self.ids.size:
+            title += f"; the {worst.size} with the largest mean loss"
+        lines = [f"{title}:"]
+        cells = [[name, *map(_text, array[worst])] for name, array in self.columns().items()]
+        widths = [max(map(len, column)) for column in cells]
+        for line in zip(*cells, strict=True):
+            lines.append("  ".join(map(str.rjust, line, widths)))
+        return "\n".join(lines)
+
+    @property
+    def _what(self) -> str:
+        return ("row", "column")[self.axis]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
+
+
+def summarize_axis(
+    items: Entities,
+    predict: Predicts,
+    level: float,
+    observed: Observations,
+    axis: int,
+    *,
+    is_quantile: bool = False,
+) -> Summary:
+    """Summarize the entries of each row (axis 0) or column (axis 1), one block at a time."""
+    side = (observed.by_row, observed.by_col)[axis]
+    groups = side.mass.size
+    values, squares, losses, below, absolute, covered = sums = np.zeros((6, groups))
+    keys = side.keys
+    for part in parts(keys.size):
+        b = side.values[part].astype(np.float64)
+        cells = (keys[part], side.indices[part])
+        r = b - predict(*(cells if axis == 0 else cells[::-1]))
+        r = residuals_within_limits(r, side.censored[part])
+        v = side.weights[part].astype(np.float64) if side.weights.size else np.ones(r.size)
+        first = int(keys[part.start])  # entries are in the order of their groups
+        size = v * np.abs(r)
+        square = size * np.abs(r)
+        loss = (size if is_quantile else square) * sign_weights(r, level)
+        terms = (v * b, square, loss, size * (r < 0), size, v * (r <= 0))
+        for total, term in zip(sums, terms, strict=True):
+            found = np.bincount(keys[part] - first, weights=term)
+            total[first : first + found.size] += found
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        return Summary(
+            axis=axis,
+            ids=items.ids(),
+            observations=np.diff(side.indptr),
+            weight=side.mass.copy() if side.weights.size else None,
+            mean=values / side.mass,
+            rms=np.sqrt(squares / side.mass),
+            loss=losses / side.mass,
+            effective_omega=None if is_quantile else below / absolute,
+            coverage=covered / side.mass if is_quantile else None,
+        )

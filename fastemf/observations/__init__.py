@@ -1,1 +1,0 @@
-"""Observed entries by row and by column."""

@@ -1,0 +1,1 @@
+"""Quantiles from expectile fits: out-of-fold features, pinball regression, coverage report."""

@@ -1,0 +1,172 @@
+"""`CoverageReport`: coverage and pinball loss of a predicted quantile, next to baselines."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.quantile_model.observed_cells import ObservedCells
+from fastemf.quantile_model.pinball import mean_pinball
+from fastemf.quantile_model.shrunk_quantile import Floats
+from fastemf.support.arrays import Indices
+from fastemf.support.display_names import quantile_name
+
+BASELINES = ("constant", "column", "row + column", "larger of both")
+FEWEST_BEYOND = 20  # cells required on the rarer side of a quantile
+DECILES = 10
+FEWEST_VERIFIABLE = 20  # cells whose predicted quantile lies within the censoring limits
+NORMAL_95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageReport:
+    """Coverage and pinball loss of one predicted quantile.
+
+    Reports of a fit (`Quantiles.coverage`) use out-of-fold predictions: neither the models nor the
+    regression had seen the cell. Reports of an evaluation (`Evaluation.coverage`) use the given
+    observations.
+
+    Attributes
+    ----------
+    tau : float
+        Expected coverage: the proportion of values that should lie at or below the quantile.
+    coverage : float
+        Observed proportion of values at or below the predicted quantile.
+    interval : (float, float)
+        95 % confidence interval of the coverage (Wilson).
+    deciles : tuple of 10 floats
+        Coverage by decile of the prediction, from the smallest predictions to the largest.
+    dense_coverage : float
+        Coverage in rows that have at least `dense_cells` cells.
+    dense_cells : int
+        Threshold for `dense_coverage`. Half of the observations are in rows above it.
+    cells : int
+        Effective number of cells, (Σw)² / Σw², where w is the total weight of a cell's
+        observations. Repeated and mirrored observations belong to one cell.
+    pinball : float
+        Mean pinball loss, in the units of the data.
+    baselines : dict of str to float
+        Mean pinball loss of simpler predictions of the same cells: ``"constant"`` is one quantile
+        of all values, ``"column"`` the shrunken quantile of the column, ``"row + column"`` a sum
+        of row and column effects, and ``"larger of both"`` the larger of the last two.
+    measured : bool
+        False after `Quantiles.fold_in`: the figures then refer to the original rows and columns.
+    verifiable : float
+        Proportion of the cells that `coverage`, `interval`, `deciles`, `dense_coverage` and `cells`
+        describe. It is below 1 if values are censored, because the coverage of a quantile beyond
+        the censoring limit is unknown; coverages of no cells are NaN. Losses always include all
+        cells, with imputed values in place of the censoring limits.
+    """
+
+    tau: float
+    coverage: float
+    interval: tuple[float, float]
+    deciles: tuple[float, ...]
+    dense_coverage: float
+    dense_cells: int
+    cells: int
+    pinball: float
+    baselines: dict[str, float]
+    measured: bool = True
+    verifiable: float = 1.0
+
+    @property
+    def censoring_note(self) -> str:
+        """A remark about cells whose quantile exceeds the censoring limit; empty if none do."""
+        if self.verifiable == 1:
+            return ""
+        return (
+            f"beyond the censoring limit in {1 - self.verifiable:.1%} of the cells, where coverage "
+            "cannot be checked and the quantile is probably too close to the limit"
+        )
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        constant, best = self.baselines["constant"], min(self.baselines.values())
+        parts = []
+        if self.cells:
+            parts.append(
+                f"out-of-fold coverage {self.coverage:.4f} of {self.cells:,} cells "
+                f"(95 % CI {low:.4f} to {high:.4f}), "
+                f"{min(self.deciles):.3f} to {max(self.deciles):.3f} by decile"
+            )
+        if self.censoring_note:
+            parts.append(self.censoring_note)
+        parts.append(
+            f"pinball loss {_ratio(self.pinball, constant)} relative to a constant, "
+            f"{_ratio(self.pinball, best)} relative to the best baseline"
+        )
+        if not self.measured:
+            parts.append("measured before rows or columns were folded in")
+        return f"{quantile_name(self.tau)}: {'; '.join(parts)}"
+
+
+def baseline_quantiles(constant: Floats, column: Floats, row_column: Floats) -> dict[str, Floats]:
+    """Return the baseline predictions of cells by name, including the larger of the last two."""
+    larger = np.asarray(np.maximum(column, row_column))
+    return dict(zip(BASELINES, (constant, column, row_column, larger), strict=True))
+
+
+def report_coverage(
+    cells: ObservedCells,
+    tau: float,
+    predicted: Floats,
+    baselines: dict[str, Floats],
+    censored: CensoredCoverage | None = None,
+) -> CoverageReport:
+    """Measure the coverage and pinball loss of predicted quantiles.
+
+    `censored` describes the censored values, if any.
+    """
+    values, weights = cells.values, cells.weights
+    below = (values <= predicted).astype(np.float64)
+
+    def coverage_of(at: Indices) -> float:
+        if not at.size:
+            return math.nan
+        if censored is not None:
+            return censored.coverage(predicted, weights, at)
+        return float(np.average(below[at], weights=None if weights is None else weights[at]))
+
+    seen = np.ones(values.size, bool) if censored is None else censored.is_checkable(predicted)
+    if censored is not None and np.count_nonzero(seen) < FEWEST_VERIFIABLE:
+        seen[:] = False
+    known = cells if seen.all() else cells.select(seen)
+    order = np.argsort(predicted, kind="stable")
+    counts = np.bincount(known.rows, minlength=cells.shape[0])[cells.rows]
+    dense = int(np.sort(counts[seen])[known.values.size // 2]) if seen.any() else 0
+    coverage, count = coverage_of(np.flatnonzero(seen)), known.effective_size if seen.any() else 0.0
+    efficiency = (
+        1.0 if censored is None else censored.efficiency(predicted, weights, np.flatnonzero(seen))
+    )
+    return CoverageReport(
+        tau=tau,
+        coverage=coverage,
+        interval=wilson_interval(coverage, efficiency * count) if seen.any() else (0.0, 1.0),
+        deciles=tuple(coverage_of(part) for part in np.array_split(order[seen[order]], DECILES)),
+        dense_coverage=coverage_of(np.flatnonzero(seen & (counts >= dense))),
+        dense_cells=dense,
+        cells=round(count),
+        pinball=mean_pinball(values - predicted, tau, weights),
+        baselines={
+            name: mean_pinball(values - simple, tau, weights) for name, simple in baselines.items()
+        },
+        verifiable=float(np.average(seen, weights=weights)),
+    )
+
+
+def wilson_interval(proportion: float, count: float) -> tuple[float, float]:
+    """Compute Wilson's 95 % confidence interval of a proportion of `count` cells."""
+    z = NORMAL_95
+    middle = (proportion + z**2 / (2 * count)) / (1 + z**2 / count)
+    spread = np.sqrt(proportion * (1 - proportion) / count + z**2 / (4 * count**2))
+    half = z / (1 + z**2 / count) * float(spread)
+    # The interval of a proportion of 0 or 1 ends exactly there; rounding must not move it.
+    return max(0.0, min(middle - half, proportion)), min(1.0, max(middle + half, proportion))
+
+
+def _ratio(loss: float, reference: float) -> str:
+    return f"{loss / reference:.3f}" if reference > 0 else "0"

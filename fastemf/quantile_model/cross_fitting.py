@@ -1,0 +1,168 @@
+"""Cross-fitting: fits to all folds but one, at several levels, with one tuning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastemf import fitting
+from fastemf.models.bilinear import Bilinear
+from fastemf.models.factorization import Factorization
+from fastemf.quantile_model.item_features import FoldResiduals
+from fastemf.quantile_model.observed_cells import ObservedCells
+from fastemf.quantile_model.residuals import leave_one_out_residuals
+from fastemf.solver.alternation import alternate
+from fastemf.solver.checkpoint import CheckpointFile, open_checkpoint
+from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.settings import Settings, checkpoint_for
+from fastemf.solver.start import Factors, pad_rank, starting_factors
+from fastemf.solver.weighting import Pair
+from fastemf.sources.cell_sample import FOLDS, CellSample, Marks, fold_part
+from fastemf.sources.gathering import gather_small
+from fastemf.sources.source import Source
+from fastemf.support.arrays import Floats
+from fastemf.tuning.baselines import TrainingBaselines, fit_baselines
+from fastemf.tuning.noise import measure_noise, noise_family
+from fastemf.tuning.result_file import resume_or_tune
+from fastemf.tuning.ridge_path import rescale_result
+from fastemf.tuning.trial import TuningResult
+
+FIRST_LEVEL = 0.5  # which is tuned; other levels reuse its tuning
+SEED = 0  # of everything random in a tuning but the folds
+
+
+class _FoldFit(NamedTuple):
+    """A fit without a fold, and the leverages of its observations."""
+
+    fit: Factorization
+    weights: Pair | None  # of the observations, by row and by column
+    leverages: Pair | None
+
+
+class CrossFit:
+    """Fits of one source at several levels, each to all folds but one.
+
+    Parameters
+    ----------
+    source, marks
+        The observations, and the marks that determine the fold of each cell.
+    settings
+        Settings of the fits, at `FIRST_LEVEL`.
+    name
+        Name of the source in the names of checkpoints.
+    digests
+        Returns fingerprints of the data, for checkpoints.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        marks: Marks,
+        settings: Settings,
+        name: str,
+        digests: Callable[[], list[str]],
+    ) -> None:
+        self._source, self._marks, self._settings = gather_small(source), marks, settings
+        self._name, self._digests = name, digests
+        self._tuning: TuningResult | None = None  # of the first level
+        self._starts: dict[float, Factors] = {}  # the latest solution at each level
+
+    def location(self, cells: ObservedCells, values: Floats) -> tuple[list[Any], FoldResiduals]:
+        """Fit the first level, and compute its residuals at cells with these `values`."""
+        residuals = np.empty((FOLDS, values.size))
+        fits = []
+        for fold, found in enumerate(self._fit_folds(FIRST_LEVEL)):
+            r = values - Bilinear(found.fit.axes, found.fit.mu).predict(cells.rows, cells.cols)
+            fitted = cells.folds != fold
+            apart = r
+            if found.leverages is not None:
+                apart = leave_one_out_residuals(
+                    r, FIRST_LEVEL, cells, found.weights, found.leverages
+                )
+            residuals[fold] = np.where(fitted, apart, r)
+            fits.append(found.fit)
+        return fits, FoldResiduals(values, residuals)
+
+    def level(self, omega: float, cells: ObservedCells) -> tuple[list[Any], Floats]:
+        """Fit another level, and predict each cell by the fit without its fold."""
+        predicted = np.empty(cells.values.size)
+        fits = []
+        for fold, found in enumerate(self._fit_folds(omega)):
+            out = cells.folds == fold
+            axes, mu = found.fit.axes, found.fit.mu
+            predicted[out] = Bilinear(axes, mu).predict(cells.rows[out], cells.cols[out])
+            fits.append(found.fit)
+        return fits, predicted
+
+    def training(self) -> TrainingBaselines:
+        """Fit baselines of all observations, for later evaluations."""
+        engine = self._first_engine
+        ridge = fitting.intercept_ridge(self._tuning, engine)
+        return fit_baselines(engine, ridge, self._settings.n_threads)
+
+    @cached_property
+    def _first_engine(self) -> CompletionEngine:
+        return fitting.make_engine(self._source, self._settings)
+
+    def _fit_folds(self, omega: float) -> Iterator[_FoldFit]:
+        settings = replace(self._settings, omega=omega)
+        is_first = omega == FIRST_LEVEL
+        engine = self._first_engine if is_first else fitting.make_engine(self._source, settings)
+        checkpoint = self._open_checkpoint(settings, 0)
+        if settings.reg == "auto" and is_first:  # the checkpoint of the first fold keeps it
+            found = resume_or_tune(checkpoint, engine, settings, SEED, self._marks)
+            self._tuning = found if isinstance(found, TuningResult) else None
+        tuning = self._tuning
+        if tuning is not None and not is_first:
+            tuning = rescale_result(tuning, self._first_engine, engine, settings)
+        if tuning is not None and tuning.family == "noise":
+            tuning = None  # the ridge of each fit adapts to its noise
+        for fold in range(FOLDS):
+            sample = CellSample(self._marks, fold_part(fold)).rest()
+            if fold > 0:
+                checkpoint = self._open_checkpoint(settings, fold)
+            yield self._fit_fold(engine.replace(sample=sample), tuning, settings, checkpoint)
+
+    def _open_checkpoint(self, settings: Settings, fold: int) -> CheckpointFile | None:
+        name = f"{self._name}-{settings.omega:g}-{fold}"
+        own = replace(settings, checkpoint=checkpoint_for(settings, name))
+        return open_checkpoint(own, lambda: [*self._digests(), name], SEED)
+
+    def _fit_fold(
+        self,
+        engine: CompletionEngine,
+        tuning: TuningResult | None,
+        settings: Settings,
+        checkpoint: CheckpointFile | None,
+    ) -> _FoldFit:
+        omega = settings.omega
+        engine, schedule = fitting.weight_and_schedule(engine, settings, tuning)
+        end = alternate(
+            engine, lambda _: self._start(engine, tuning), schedule, settings,
+            checkpoint=checkpoint,
+        )  # fmt: skip
+        self._starts[omega] = factors = end.X, end.Y
+        adjustments, leverages = fitting.Adjustments(), None
+        family = "equal" if tuning is None else noise_family(tuning.family)
+        if omega == FIRST_LEVEL or family != "equal":
+            leverages = engine.leverages(*factors, end.ridge)
+            if tuning is not None and family != "equal":
+                noise = measure_noise(engine, factors, leverages, tuning.variances)
+                adjustments = fitting.Adjustments(noise=noise)
+        fit = fitting.make_model(end, engine, settings, adjustments, family, history=())
+        return _FoldFit(fit, engine.weighting.observations, leverages)
+
+    def _start(self, engine: CompletionEngine, tuning: TuningResult | None) -> Factors:
+        """Start from the latest fit of this level, or else of the first level."""
+        settings = self._settings
+        for level in (engine.omega, FIRST_LEVEL):
+            if level in self._starts:
+                return self._starts[level]
+        if tuning is not None:
+            return pad_rank(tuning.factors, engine.n_factors(tuning.factors[0]), settings.k)
+        rng = np.random.default_rng(0)
+        return starting_factors("spectral", engine, settings.k, rng, settings.n_threads)

@@ -1,0 +1,151 @@
+"""`EvaluatedModel`: a model, held-out observations and the predictions of these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastemf.inputs.tables import ColumnNames
+from fastemf.loss import sign_weights
+from fastemf.models.factorization import Factorization
+from fastemf.models.levels import Levels
+from fastemf.models.quantiles import Quantiles
+from fastemf.models.reading import CellValues, named_columns, read_cells
+from fastemf.quantile_model.shrunk_quantile import Floats
+from fastemf.sources.memory import Observations, observe
+from fastemf.support.arrays import Ints
+from fastemf.support.display_names import expectile_name, quantile_name
+
+CELLS_PER_PART = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedModel:
+    """A model and observations of known labels.
+
+    Parameters
+    ----------
+    model
+        The model.
+    cells
+        The observations, by position.
+    left_out
+        Number of other observations, whose labels are not in the model.
+    """
+
+    model: Factorization | Levels | Quantiles
+    cells: CellValues
+    left_out: int
+
+    @property
+    def is_quantiles(self) -> bool:
+        """Whether the levels are quantiles, evaluated by the pinball loss."""
+        return isinstance(self.model, Quantiles)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """The quantiles or expectile levels, in increasing order."""
+        if isinstance(self.model, Quantiles):
+            return self.model.taus
+        return self.model.omegas if isinstance(self.model, Levels) else (self.model.omega,)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the levels."""
+        return list(map(quantile_name if self.is_quantiles else expectile_name, self.levels))
+
+    @property
+    def fits(self) -> tuple[Factorization, ...]:
+        """The fit of each level; for quantiles, one of the underlying fits."""
+        if isinstance(self.model, Quantiles):
+            return (self.model.fits[0][0],)
+        return self.model.fits if isinstance(self.model, Levels) else (self.model,)
+
+    @property
+    def middle(self) -> int:
+        """Index of the level nearest to 0.5, used where a single level is shown."""
+        return int(np.argmin(np.abs(np.array(self.levels) - 0.5)))
+
+    @property
+    def unit(self) -> str:
+        """The name of the column of values, as their unit."""
+        return self.model.value_name or "the data's unit"
+
+    def axis_name(self, axis: int) -> str:
+        """Return the name of the labels of rows (axis 0) or columns."""
+        return self.model.axes[axis].name or ("row", "column")[axis]
+
+    def labels(self, axis: int, positions: Ints) -> list[str]:
+        """Return the labels of rows (axis 0) or columns as text."""
+        labels = self.model.axes[axis].ids()[positions]
+        if labels.dtype.kind == "M":
+            labels = np.datetime_as_string(labels, unit="auto")
+        return list(map(str, labels.tolist()))
+
+    @cached_property
+    def observations(self) -> Observations:
+        """The observations by row and by column."""
+        rows, cols, values, weights = self.cells
+        return observe((rows, cols, values), weights=weights, shape=self.model.shape)
+
+    @cached_property
+    def cell_numbers(self) -> Ints:
+        """An identifier of the cell of each observation."""
+        return np.asarray(self.cells.rows.astype(np.int64) * self.model.shape[1] + self.cells.cols)
+
+    @cached_property
+    def weights(self) -> Floats:
+        """The weight of each observation."""
+        values, weights = self.cells.values, self.cells.weights
+        return np.ones(values.size) if weights is None else weights.astype(np.float64)
+
+    @cached_property
+    def predicted(self) -> Floats:
+        """Predictions of all observations, one row per level."""
+        rows, cols = (axis.ids() for axis in self.model.axes)
+        size = self.cells.values.size
+        out = np.empty((len(self.levels), size))
+        for first in range(0, size, CELLS_PER_PART):
+            part = slice(first, first + CELLS_PER_PART)
+            values = self.model.predict(rows[self.cells.rows[part]], cols[self.cells.cols[part]])
+            out[:, part] = values.reshape(-1, len(self.levels)).T
+        return out
+
+    def residuals(self, at: int) -> Floats:
+        """Compute observed minus predicted at one level."""
+        return np.asarray(self.cells.values - self.predicted[at])
+
+    def losses(self, at: int) -> Floats:
+        """Compute the contribution of each observation to the loss at one level."""
+        r = self.residuals(at)
+        sides = sign_weights(r, self.levels[at]) * np.abs(r)
+        return np.asarray(sides if self.is_quantiles else sides * np.abs(r))
+
+    def below(self, at: int) -> tuple[Floats, Floats]:
+        """Return numerator and denominator of the observed level, for each observation.
+
+        The ratio of their sums is the coverage for quantiles, and the effective level for
+        expectiles: the proportion of the absolute residuals that lies below the prediction.
+        """
+        r, v = self.residuals(at), self.weights
+        if self.is_quantiles:
+            return v * (r <= 0), v
+        size = v * np.abs(r)
+        return size * (r < 0), size
+
+
+def read_evaluated(
+    model: Any, R: Any, unknown: str, names: ColumnNames, weights: Any, shape: Any
+) -> EvaluatedModel:
+    """Read observations once, and place them by the labels of a model."""
+    if not isinstance(model, Factorization | Levels | Quantiles):
+        raise TypeError(f"model must be a Factorization, Levels or Quantiles, got {type(model)}")
+    names = named_columns(model.axes, model.value_name, R, names)
+    every = read_cells(model.axes, R, names, weights, shape, strict=unknown == "error")
+    cells = every.select_known()
+    if cells.values.size == 0:
+        raise ValueError("R must contain observations of labels that are in the model, got none")
+    return EvaluatedModel(model, cells, every.values.size - cells.values.size)

@@ -1,0 +1,321 @@
+"""`Observations`: the source in memory, and `observe`, which builds it from any kind of input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fastemf.censoring import limits
+from fastemf.inputs import table_files, tables
+from fastemf.inputs.columns import Where, position
+from fastemf.inputs.entries import (
+    EntryArrays,
+    check_entries,
+    check_same_shape,
+    flat_weights,
+    read_entries,
+)
+from fastemf.inputs.labels import Labels
+from fastemf.kernels.entries import CountArgs, PlacementArgs, count_keys, place_entries
+from fastemf.kernels.threads import launch
+from fastemf.sources.source import Side, Source
+from fastemf.support.arrays import Array, Ints, Mask
+from fastemf.support.memory import check_memory
+
+FLAT = ("csr", "csc", "coo")  # sparse formats with one value per stored entry
+POINTER_BYTES = 32  # of each row and column: pointer, mass, and counts
+
+
+@dataclass(frozen=True, eq=False)
+class Observations(Source):
+    """All observed entries of an (m, n) matrix in memory, by row and by column."""
+
+    shape: tuple[int, int]
+    by_row: Side
+    by_col: Side
+    row_labels: Labels | None = None
+    col_labels: Labels | None = None
+
+    def astype(self, dtype: np.dtype[Any]) -> Observations:
+        """Convert the observations to another float type."""
+        if dtype == self.dtype:
+            return self
+        row, col = (
+            replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
+            for side in (self.by_row, self.by_col)
+        )
+        return replace(self, by_row=row, by_col=col)
+
+    def map_values(self, function: Callable[[Array], Array]) -> Observations:
+        """Replace the values by ``function(values)``, in their type."""
+        by_row, by_col = (side.map_values(function) for side in (self.by_row, self.by_col))
+        return replace(self, by_row=by_row, by_col=by_col)
+
+    def subset(self, mask: Mask) -> Observations:
+        """Return the observations where `mask`, in the order of ``by_row``, is true.
+
+        The result is bitwise identical to observing only those entries.
+        """
+        if mask.shape != (self.size,) or not mask.any():
+            raise ValueError(
+                f"mask must keep at least one of the {self.size} observations, one bool each"
+            )
+        of_col = np.empty_like(mask)
+        of_col[self.places_by_col()] = mask
+        by_row, by_col = select_entries(self.by_row, mask), select_entries(self.by_col, of_col)
+        return replace(self, by_row=by_row, by_col=by_col)
+
+    def places_by_col(self) -> Ints:
+        """Return the place in ``by_col`` of each entry of ``by_row``."""
+        row, col = self.by_row, self.by_col
+        # Entries of one cell are in the same order on both sides, so sorting both sides by
+        # column, then row, aligns them.
+        places = np.empty(self.size, np.int64)
+        places[np.argsort(row.indices, kind="stable")] = np.lexsort((col.indices, col.keys))
+        return places
+
+
+def observe(
+    R: Any,
+    *,
+    weights: Any = None,
+    shape: Any = None,
+    rows: str | None = None,
+    cols: str | None = None,
+    values: str | None = None,
+    labels: tables.Sides | None = None,
+    censored: Any = None,
+    n_threads: int = 1,
+) -> Observations:
+    """Group the observed entries of `R` by row and by column, in linear time.
+
+    The row side of a CSR matrix (the column side of a CSC matrix) shares the arrays of the matrix
+    if their types allow it; they are never written to.
+
+    Parameters
+    ----------
+    R
+        A SciPy sparse matrix or array of any format, a dense array with NaN for missing values, a
+        masked array, a tuple ``(rows, cols, values)``, a table, the path of a file with one of
+        these, or `Observations` (returned unchanged).
+    weights
+        Positive weights in the form of `R`: one number per stored entry for triplets, CSR, CSC and
+        COO; a sparse matrix with the same stored entries for any sparse `R`; an array of the same
+        shape for a dense `R`; the name of a column, or one number per row, for a table.
+    shape
+        Numbers of rows and columns, for triplets; the default is the largest index + 1.
+    rows, cols, values
+        Column names of a table. Without them a pandas DataFrame is a matrix with labels.
+    labels
+        Labels of rows and columns of an earlier fit, which determine the positions of a table's
+        rows or of triplets; other labels are an error. None for a side with new labels.
+    censored
+        Which values are censored, as in `fastemf.complete`.
+    n_threads
+        Threads; the result does not depend on it.
+
+    Raises
+    ------
+    TypeError, ValueError, IndexError
+        With the parameter, the rule and the value received, and the position of a value that is
+        not finite; errors in a file name the file.
+    MemoryError
+        There are too many rows and columns for the memory.
+    """
+    if isinstance(R, Source) and not isinstance(R, Observations):
+        raise TypeError(
+            f"R must be in memory here, got a {type(R).__name__}: only fits, levels "
+            "and quantiles read it block by block"
+        )
+    names = (rows, cols, values)
+    if censored is not None and tables.is_table(R) and not tables.is_frame(R):
+        R = tables.as_read(R)  # a stream can be read only once
+    if not table_files.is_source(R):
+        given = (shape, names, labels, n_threads, tables.table_row)
+        return _mark_censored(_observe(R, weights, *given), R, censored, *given)
+    numbers = [values] + ([weights] if isinstance(weights, str) else [])
+    sides = zip((rows, cols), labels or (), strict=False)
+    texts = [name for name, side in sides if side is not None and side.kind == "str"]
+    columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
+    with table_files.naming(R):
+        content, where = table_files.read_file(R, columns, numbers, texts)
+        of_file = (shape, names, labels, n_threads, where)
+        return _mark_censored(_observe(content, weights, *of_file), content, censored, *of_file)
+
+
+def _mark_censored(observed: Observations, R: Any, censored: Any, *given: Any) -> Observations:
+    """Set the codes of censored observations, given `censored` in any form."""
+    if censored is None:
+        return observed
+    sides = (observed.by_row, observed.by_col)
+    limit = limits.parse_limit(censored)
+    if limit is not None:
+        codes = [limit.codes(side.values) for side in sides]
+    elif isinstance(R, Observations):
+        raise ValueError("censored must not be given with observations, which have their own")
+    elif limits.is_codes_matrix(censored) and not tables.is_frame(R):
+        if observed.row_labels is not None and (tables.is_table(R) or isinstance(R, tuple)):
+            raise ValueError(
+                "censored must be a column or a mark for each observation if R has labels, got a "
+                "matrix"
+            )
+        row, col = sides
+        shape = observed.shape
+        codes = [
+            limits.parse_cell_codes(censored, shape, row.keys, row.indices),
+            limits.parse_cell_codes(censored, shape, col.indices, col.keys),
+        ]
+    else:
+        # Codes, shifted to be positive, are read like weights: one per observation.
+        placed = _observe(R, _codes_as_weights(R, censored, observed.size), *given)
+        codes = [np.asarray(s.weights - 2, np.int8) for s in (placed.by_row, placed.by_col)]
+    by_row, by_col = (replace(s, censored=c) for s, c in zip(sides, codes, strict=True))
+    return replace(observed, by_row=by_row, by_col=by_col)
+
+
+def _codes_as_weights(R: Any, censored: Any, size: int) -> Any:
+    """Return the codes of `size` observations, shifted to 1 to 3, in the form of weights."""
+    if tables.is_frame(R) and limits.is_codes_matrix(censored):
+        if tables.is_frame(censored) and not (
+            censored.index.equals(R.index) and censored.columns.equals(R.columns)
+        ):
+            raise ValueError("censored must have the index and the columns of R")
+        marks = limits.codes_matrix(censored)
+        if marks.shape != R.shape:
+            raise ValueError(f"censored must have R's shape {R.shape}, got {marks.shape}")
+        codes = limits.parse_codes(marks.ravel()).reshape(marks.shape)
+        return type(R)(codes + 2.0, index=R.index, columns=R.columns)
+    if isinstance(censored, str):
+        if not tables.is_table(R):
+            raise ValueError(f"censored can name a column of a table only, got {censored!r}")
+        [censored] = tables.select_columns(R, [censored])
+    if not (tables.is_table(R) or isinstance(R, tuple) or getattr(R, "format", "") in FLAT):
+        raise ValueError("censored must be a matrix of R's shape, got one dimension")
+    lines = limits.parse_codes(censored)
+    if lines.size != size:
+        raise ValueError(f"censored must mark each of the {size} observations, got {lines.size}")
+    return lines + 2.0
+
+
+def _observe(
+    R: Any,
+    weights: Any,
+    shape: Any,
+    names: tables.ColumnNames,
+    labels: tables.Sides | None,
+    n_threads: int,
+    where: Where,
+) -> Observations:
+    """Group entries in memory; `where` describes the position of a table's row in messages."""
+    if tables.is_table(R):
+        if shape is not None:
+            raise ValueError(
+                f"shape is for triplets; labels determine that of a table, got {shape}"
+            )
+        known = labels or (None, None)
+        if tables.is_frame(R) and names == (None, None, None):
+            found = tables.from_frame(R, weights, known)
+        else:
+            found = tables.from_table(R, *names, weights, known, n_threads, where)
+        return _group_labelled(found, n_threads)
+    if names != (None, None, None):
+        raise ValueError(
+            f"rows, cols and values name the columns of a table, got {names} with R of type "
+            f"{type(R).__name__}"
+        )
+    if labels is not None and isinstance(R, tuple) and len(R) == 3:
+        if shape is not None:
+            raise ValueError(f"shape must not be given with triplets of labels, got {shape}")
+        found = tables.from_columns(
+            R[0], R[1], np.asarray(R[2]), weights, labels, (None, None), n_threads, position
+        )
+        return _group_labelled(found, n_threads)
+    if isinstance(R, Observations):
+        if weights is not None:
+            raise ValueError("weights must not be given with observations, which have their own")
+        check_same_shape(shape, R.shape)
+        return R
+    return _group_both(read_entries(R, weights, shape), n_threads)
+
+
+def _group_labelled(found: tables.Labelled, n_threads: int) -> Observations:
+    row_labels, col_labels, rows, cols, values, v, where = found
+    if not rows.shape == cols.shape == values.shape or values.ndim != 1:
+        raise ValueError(
+            "rows, cols and values must be one-dimensional and of equal length, got shapes "
+            f"{rows.shape}, {cols.shape} and {values.shape}"
+        )
+    shape = (len(row_labels), len(col_labels))
+    given = EntryArrays(shape, rows, cols, values, np.empty(0), where=where)
+    entries = check_entries(given, None if v is None else flat_weights(v, values.size))
+    grouped = _group_both(entries, n_threads)
+    return replace(grouped, row_labels=row_labels, col_labels=col_labels)
+
+
+def _group_both(entries: EntryArrays, n_threads: int) -> Observations:
+    shape, rows, cols, values, v, pointers, transposed, _ = entries
+    check_memory(
+        POINTER_BYTES * sum(shape),
+        f"a matrix of {shape[transposed]} rows and {shape[1 - transposed]} columns",
+        "number rows and columns from 0 without gaps, or pass a table with labels",
+    )
+    if pointers is None:
+        by_row = group(rows, cols, None, values, v, shape[0], n_threads)
+    else:
+        by_row = _side(pointers, cols, values, v)
+    by_col = group(cols, rows, pointers, values, v, shape[1], n_threads)
+    if transposed:
+        return Observations(shape[::-1], by_col, by_row)
+    return Observations(shape, by_row, by_col)
+
+
+def _side(indptr: Ints, indices: Array, values: Array, weights: Array) -> Side:
+    side = Side(indptr, indices, values, weights, np.diff(indptr).astype(np.float64))
+    if weights.size:
+        side.mass[:] = np.bincount(side.keys, weights=weights, minlength=side.mass.size)
+    return side
+
+
+def select_entries(side: Side, mask: Mask) -> Side:
+    """Select the entries of a side where `mask` is true."""
+    indptr = np.zeros_like(side.indptr)
+    np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
+    weights, codes = (part[mask] if part.size else part for part in (side.weights, side.censored))
+    kept = _side(indptr, side.indices[mask], side.values[mask], weights)
+    return replace(kept, censored=codes)
+
+
+def group(
+    keys: Array,
+    others: Array,
+    pointers: Ints | None,
+    values: Array,
+    weights: Array,
+    n: int,
+    n_threads: int,
+) -> Side:
+    """Group entries by key with a stable counting sort.
+
+    Each thread counts, then places, the keys of its own run of entries. Its first place within
+    each key follows from the counts of the runs before, so the result does not depend on the number
+    of threads. The other index of the entries is `others`, or follows from the row `pointers`.
+    """
+    # So few that counts take no more memory than entries.
+    n_runs = max(1, min(n_threads, keys.size // n))
+    runs = np.arange(n_runs + 1, dtype=np.int64)
+    bounds = runs * keys.size // n_runs
+    table = np.zeros((n_runs, n), np.int64)
+    launch(count_keys, n_threads, runs, CountArgs(bounds, keys, table))
+    indptr = np.zeros(n + 1, np.int64)
+    np.cumsum(table.sum(axis=0), out=indptr[1:])
+    before = indptr[:-1].copy()
+    for counts in table:  # from counts to places
+        counts[:], before = before, before + counts
+    indices, b, v = np.empty_like(keys), np.empty_like(values), np.empty_like(weights)
+    given = (np.empty(0, np.int64) if pointers is None else pointers, others, values, weights)
+    placement = PlacementArgs(bounds, keys, *given, table, indices, b, v)
+    launch(place_entries, n_threads, runs, placement)
+    return _side(indptr, indices, b, v)

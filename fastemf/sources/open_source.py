@@ -1,0 +1,179 @@
+"""`open_source`: open the data of a fit, which are in memory, in a store, or on a cluster."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastemf.censoring.limits import CensoringLimit, parse_limit
+from fastemf.censoring.spikes import warn_of_spikes
+from fastemf.inputs.tables import ColumnNames
+from fastemf.kernels.threads import count_threads
+from fastemf.sources.cell_sample import Marks, draw_marks
+from fastemf.sources.gathering import gather_small
+from fastemf.sources.hold_out import hold_out
+from fastemf.sources.memory import Observations, observe
+from fastemf.sources.source import Side, Source
+from fastemf.support.warn import warn
+
+
+def open_source(
+    R: Any,
+    weights: Any,
+    shape: Any,
+    names: ColumnNames,
+    client: Any,
+    n_jobs: int | None,
+    censored: Any = None,
+) -> AbstractContextManager[Source]:
+    """Open the observations for a ``with`` statement; a cluster releases them at its end."""
+    rows, cols, values = names
+    given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
+    opened: AbstractContextManager[Source]
+    if client is None and isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
+        from fastemf.sources.store.reading import open_store
+
+        R = open_store(R)
+    if client is not None:
+        from fastemf.sources.cluster.distribution import distribute
+
+        _require_limit(censored)
+        opened = distribute(R, client, n_jobs=n_jobs, **given)
+    elif isinstance(R, Source) and not isinstance(R, Observations):
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name} must not be given with a store, which has its own")
+        _require_limit(censored)
+        opened = nullcontext(R)
+    else:
+        n_threads = count_threads(n_jobs)
+        opened = nullcontext(observe(R, **given, censored=censored, n_threads=n_threads))
+    return opened if censored is not None else _CheckedForSpikes(opened)
+
+
+class _CheckedForSpikes(AbstractContextManager[Source]):
+    """A source that is checked for undeclared limits when it is opened.
+
+    This is a class because a generator of `contextlib` would add stack frames between the warning
+    and the line of the caller.
+    """
+
+    def __init__(self, opened: AbstractContextManager[Source]) -> None:
+        self._opened = opened
+
+    def __enter__(self) -> Source:
+        source = self._opened.__enter__()
+        try:
+            if not (isinstance(source, Observations) and source.by_row.censored.size):
+                warn_of_spikes(source)
+        except BaseException:  # for example a warning that the caller turned into an error
+            self._opened.__exit__(*sys.exc_info())
+            raise
+        return source
+
+    def __exit__(self, *reason: Any) -> bool | None:
+        return self._opened.__exit__(*reason)
+
+
+def _require_limit(censored: Any) -> None:
+    if censored is not None and parse_limit(censored) is None:
+        raise ValueError(
+            'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
+            f"{type(censored).__name__}"
+        )
+
+
+def open_in_memory(
+    R: Any, weights: Any, shape: Any, names: ColumnNames, n_jobs: int | None, censored: Any = None
+) -> Observations:
+    """Open the observations for a task that holds out cells, for which they must be in memory."""
+    with open_source(R, weights, shape, names, None, n_jobs, censored) as source:
+        if not isinstance(source, Observations):
+            raise TypeError(
+                f"R must be in memory where cells are held out, got a {type(source).__name__}: "
+                "only fits, levels and quantiles read it block by block"
+            )
+        return source
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The data of a fit: training observations and, if any, validation observations."""
+
+    fitted: Source
+    held_out: Observations | None = None
+    seed: int = 0  # of the validation cells of a tuning, which are the same at all levels
+    value_name: str | None = None  # column of a table
+    limit: CensoringLimit | None = None  # None also where observations have codes of their own
+
+    @cached_property
+    def is_censored(self) -> bool:
+        """Whether some of the training observations are censored."""
+        if isinstance(self.fitted, Observations):
+            return bool(self.fitted.by_row.censored.any())
+        if self.limit is None:
+            return False
+        found = self.fitted.by_row.each(_has_censored, (), (), self.limit, n_threads=1)
+        return any([censored for _, censored in found])  # a list: all blocks must be read
+
+    @cached_property
+    def marks(self) -> Marks:
+        """Random marks of rows and columns, which select validation cells."""
+        return draw_marks(self.fitted, np.random.default_rng(self.seed))
+
+    @cached_property
+    def gathered(self) -> Source:
+        """The observations to fit, gathered in this process if they are few."""
+        return gather_small(self.fitted)
+
+    @cached_property
+    def digests(self) -> list[str]:
+        """Hashes of the training and validation observations; they take a pass over the data."""
+        parts = [part for part in (self.fitted, self.held_out) if part is not None]
+        if self.limit is None:
+            return [part.digest() for part in parts]
+        return [*(_without_codes(part).digest() for part in parts), repr(self.limit)]
+
+
+def _has_censored(block: Side, limit: CensoringLimit, n_threads: int) -> bool:
+    return bool(limit.codes(block.values).any())
+
+
+def _without_codes(source: Source) -> Source:
+    """Return observations without codes, as those of a store."""
+    if not isinstance(source, Observations):
+        return source
+    none = np.empty(0, np.int8)
+    by_row, by_col = (replace(side, censored=none) for side in (source.by_row, source.by_col))
+    return replace(source, by_row=by_row, by_col=by_col)
+
+
+def hold_apart(
+    source: Source,
+    validation: Any,
+    rng: np.random.Generator,
+    names: ColumnNames,
+    censored: Any = None,
+) -> Data:
+    """Split the observations into training and validation; None holds out nothing.
+
+    A common limit `censored` applies to given validation entries as well.
+    """
+    limit = parse_limit(censored)
+    seed = int(copy.deepcopy(rng).integers(2**63))  # the copy leaves the state of rng unchanged
+    if validation is None:
+        data = Data(source, seed=seed, value_name=names[2], limit=limit)
+        if limit is not None and not data.is_censored:
+            warn(f"censored: no value is at or beyond the limit {limit.value:g}")
+        return data
+    fitted, validation_cells = hold_out(source, validation, rng, names)
+    if limit is not None:
+        validation_cells = observe(validation_cells, censored=censored)
+    return Data(fitted, validation_cells, seed, names[2], limit)

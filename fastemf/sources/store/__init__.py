@@ -1,0 +1,1 @@
+"""Stores: observations on disk, sorted by row and by column."""

@@ -1,0 +1,84 @@
+"""`verify`: read a whole store and check it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.sources.store.files import checksum, header, open_regular
+from fastemf.sources.store.manifest import StoredArray, StoreError, array_name, reading
+from fastemf.sources.store.reading import StoredSide, hold_state, open_state
+
+BUDGET = 1 << 26
+MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with evenly spread bits
+
+
+def verify(path: str | os.PathLike[str]) -> None:
+    """Read a whole store, and check its checksums and its consistency.
+
+    Checksums detect accidental damage. In addition, indices must be within range, values finite,
+    weights positive and consistent with the stored sums, and the entries by row the same as those
+    by column.
+
+    Raises
+    ------
+    fastemf.store.StoreError
+        As for `open`, or the content of a file has changed; the message names the file.
+
+    Examples
+    --------
+    >>> import os, tempfile, fastemf
+    >>> path = os.path.join(tempfile.mkdtemp(), "log")
+    >>> _ = fastemf.store.build(([0, 1, 1], [0, 2, 0], [1.5, 2.0, 4.0]), path)
+    >>> fastemf.store.verify(path)
+    """
+    folder = Path(os.path.abspath(path))
+    manifest, hold = hold_state(folder)
+    check_checksums(folder, manifest.files)
+    store = open_state(folder, manifest, hold, BUDGET)
+    if _digest(store.by_row) != _digest(store.by_col):
+        raise StoreError(
+            f"{folder / array_name(1, 'indices')} is damaged, or another file of entries: the "
+            "entries by column differ from those by row"
+        )
+
+
+def check_checksums(folder: Path, files: Mapping[str, StoredArray]) -> None:
+    """Raise an error if the checksum of a file does not match."""
+    for name, stored in files.items():
+        with reading(folder / name):
+            if checksum(folder / name) != stored.crc32:
+                raise StoreError(
+                    f"{folder / name} is damaged: its checksum does not match the manifest"
+                )
+            expected = header(np.dtype(stored.dtype), stored.length)
+            with open_regular(folder / name) as file:
+                if file.read(len(expected)) != expected:
+                    raise StoreError(
+                        f"{folder / name} is damaged: its header is not that of a vector"
+                    )
+
+
+def _digest(side: StoredSide) -> int:
+    """Hash the entries of a side, independent of their order; reading also checks them."""
+    total = 0
+    for first, block in side.blocks():
+        groups = np.arange(first, first + block.indptr.size - 1, dtype=np.uint64)
+        keys = [np.repeat(groups, np.diff(block.indptr)), block.indices.astype(np.uint64)]
+        row, col = keys if side.axis == 0 else reversed(keys)
+        hashed = _mix(_mix(row) + col)
+        for numbers in (block.values, block.weights):
+            if numbers.size:
+                hashed = _mix(hashed + numbers.view(f"u{numbers.itemsize}"))
+        total += int(hashed.sum(dtype=np.uint64))
+    return total % 2**64
+
+
+def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix the bits of numbers, one to one."""
+    spread = (numbers ^ (numbers >> np.uint64(32))) * MULTIPLIER
+    return np.asarray(spread ^ (spread >> np.uint64(29)))

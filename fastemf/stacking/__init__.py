@@ -1,1 +1,0 @@
-"""Quantiles from expectile fits: columns out of fold, their regression, and what it promises."""

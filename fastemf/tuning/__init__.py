@@ -1,0 +1,1 @@
+"""Choosing the ridge, the noise scales and the corrections of a fit."""

@@ -1,0 +1,381 @@
+"""Damaged and hostile stores and input files: errors name the file."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import sys
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import fastemf
+from fastemf import cli, store
+from fastemf.sources.store.files import checksum
+from fastemf.sources.store.manifest import Manifest
+
+M, N, SIZE = 9, 7, 60
+EVERYWHERE = ("open", "verify", "read_block", "complete")
+CONTENT = EVERYWHERE[1:]  # whatever reads the entries
+SEGMENTS = ("", "segment-1/")
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes")
+NAMES = {"rows": "r", "cols": "c", "values": "b"}
+
+
+def log(seed, m, n):
+    rng = np.random.default_rng(seed)
+    rows, cols = rng.integers(0, m, SIZE), rng.integers(0, n, SIZE)
+    rows[:m], cols[:n] = np.arange(m), np.arange(n)
+    values, weights = rng.chisquare(3, SIZE) + 1, rng.uniform(0.5, 2, SIZE)
+    return pa.table({"r": [f"é{i}" for i in rows], "c": cols * 10, "b": values, "v": weights})
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A store of two segments with every kind of file: weights, and labels of both sides."""
+    path = tmp_path_factory.mktemp("whole") / "store"
+    store.build(log(0, M, N), path, weights="v", **NAMES)
+    store.append(path, log(1, M + 3, N + 2), weights="v", **NAMES)
+    return path
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "copy")
+
+
+def sign(folder, name):
+    """Update the checksum of a file, as an attacker would."""
+    manifest = Manifest.read(folder)
+    files = manifest.files | {name: replace(manifest.files[name], crc32=checksum(folder / name))}
+    (folder / "manifest.json").write_text(replace(manifest, files=files).text())
+
+
+def change(folder, name, edit):
+    """Edit an array of a store and sign it."""
+    array = np.load(folder / name)
+    edit(array)
+    head = (folder / name).read_bytes()[: -array.nbytes]
+    (folder / name).write_bytes(head + array.tobytes())
+    sign(folder, name)
+
+
+def call(how, folder):
+    if how == "open":
+        store.open(folder)
+    elif how == "verify":
+        store.verify(folder)
+    elif how == "append":
+        store.append(folder, ([0], [0], [1.0]))
+    elif how == "read_block":
+        for axis, n in enumerate((M + 3, N + 2)):
+            store.read_block(folder, axis, 0, n)
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fastemf.complete(store.open(folder, budget=300), 0.3, 2, max_iter=2, n_jobs=1)
+
+
+def refused(folder, name, ways=EVERYWHERE, match="."):
+    for how in ways:
+        with pytest.raises(store.StoreError, match=match) as caught:
+            call(how, folder)
+        assert str(folder / name) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+# --- files -----------------------------------------------------------------------------------
+
+FILES = [
+    f"{segment}{side}.{part}.npy"
+    for segment in SEGMENTS
+    for side in ("rows", "cols")
+    for part in ("indptr", "indices", "values", "weights", "mass", "labels", "label_offsets")
+    if (side, part) != ("cols", "label_offsets")  # integers have none
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_files_are_named(copy, name):
+    content = (copy / name).read_bytes()
+    for damaged in (content[:-1], content + b"\0", b""):
+        (copy / name).write_bytes(damaged)
+        match = f"has {len(damaged)} bytes instead"
+        refused(copy, name, ("open", "verify", "append"), match)
+    for place in (6, 60, len(content) - 1):
+        flipped = bytearray(content)
+        flipped[place] ^= 4
+        (copy / name).write_bytes(flipped)
+        refused(copy, name, ("verify",), "is damaged")
+    (copy / name).unlink()
+    refused(copy, name, ("open", "verify", "read_block"), "is missing")
+
+
+ODD = {
+    "loop": lambda path: path.symlink_to(path),
+    "dangling": lambda path: path.symlink_to("nowhere"),
+    "folder": lambda path: path.mkdir(),
+    "pipe": lambda path: os.mkfifo(path),
+    "device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@POSIX
+@pytest.mark.parametrize("kind", ODD)
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "rows.indptr.npy", "cols.values.npy", "rows.labels.npy"]
+)
+def test_paths_that_are_not_files_are_named(copy, name, kind):
+    (copy / name).unlink()
+    ODD[kind](copy / name)
+    refused(copy, "" if (name, kind) == ("manifest.json", "dangling") else name)
+
+
+@POSIX
+@pytest.mark.parametrize("match", ["ended early", "cannot be read: Not a regular"])
+def test_a_file_that_changes_while_it_is_read(copy, match):
+    opened, path = store.open(copy, budget=300), copy / "rows.values.npy"
+    content = path.read_bytes()
+    path.unlink()
+    if match == "ended early":
+        path.write_bytes(content[:-8])
+    else:
+        os.mkfifo(path)
+    with pytest.raises(store.StoreError, match=rf"rows\.values\.npy {match}"):
+        fastemf.complete(opened, 0.3, 2)
+
+
+@POSIX
+def test_links(copy, tmp_path):
+    shutil.move(copy / "rows.values.npy", tmp_path / "elsewhere.npy")
+    (copy / "rows.values.npy").symlink_to(tmp_path / "elsewhere.npy")
+    for how in EVERYWHERE:
+        call(how, copy)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(store.StoreError, match=r"loop cannot be read: .*symbolic links"):
+        store.open(tmp_path / "loop")
+    for name in ("nowhere", "a\0b"):
+        with pytest.raises(FileNotFoundError, match="no such folder"):
+            store.open(tmp_path / name)
+
+
+# --- manifests ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "7", "{" * 100, "[" * 100_000, '{"a":' * 50_000, "1" * 10_000, "\0", "\ud800",
+     '{"format": "fastemf store", "version": ' + "[" * 900 + "]" * 900 + "}",
+     '{"format": "fastemf store", "version": "\\ud800\\n' + "x" * 10_000 + '"}'],
+    ids=range(11),
+)  # fmt: skip
+def test_invalid_manifests(copy, text):
+    (copy / "manifest.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    refused(copy, "manifest.json")
+
+
+def test_a_manifest_of_any_size_is_not_read(copy):
+    with (copy / "manifest.json").open("r+b") as file:
+        file.truncate(1 << 40)
+    refused(copy, "manifest.json")
+
+
+EDITS = [
+    (lambda fields: fields.update(format="other"), "its format is not"),
+    (lambda fields: fields.update(shape="large"), "shape must be two positive counts"),
+    (lambda fields: fields.update(shape=[0, N]), "shape must be two positive counts"),
+    (lambda fields: fields.update(size=0), "."),
+    (lambda fields: fields.update(size=2**63 - 1), "."),
+    (lambda fields: fields.update(dtype="float16"), "dtype must be float32 or float64"),
+    (lambda fields: fields.update(weighted=False), "weights.npy"),
+    (lambda fields: fields.update(files={}), "rows.values.npy"),
+    (lambda fields: fields.update(more=1), "."),
+    (lambda fields: fields.update({"\ud800\n": 1}), "."),
+    (lambda fields: fields.pop("crc32"), "."),
+    (lambda fields: fields.update(crc32=fields["crc32"] ^ 1), "its checksum does not match"),
+    (lambda fields: fields["labels"][0].update(name=None), "."),
+    (lambda fields: fields["labels"][0].update(name="\ud800"), "."),
+    (lambda fields: fields["labels"][0].update(name="another"), "."),
+    (lambda fields: fields["labels"][1].update(kind="datetime64[D]"), "."),
+    (lambda fields: fields["files"].update({"\ud800\n": fields["files"]["rows.indptr.npy"]}), "."),
+    (lambda fields: fields["files"]["cols.values.npy"].update(crc32=5), "."),
+    (lambda fields: fields.pop("segments"), "segments must be a number, a shape and a size"),
+    (lambda fields: fields.update(segments=[]), "segments must be a number, a shape"),
+    (lambda fields: fields.update(segments=fields["segments"] * 501), "segments must be a num"),
+    (lambda fields: fields["segments"].reverse(), "segments must grow up to shape"),
+    (lambda fields: fields["segments"].pop(), "segments must"),
+    (lambda fields: fields["segments"][1].update(size=39), "must add up to 120 entries"),
+    (lambda fields: fields["segments"][1].update(number=0), "segments must grow up"),
+    (lambda fields: fields["segments"][1].update(number="../x"), "segments must be a number"),
+    (lambda fields: fields["segments"][0].update(shape=[99, 1]), "segments must grow up"),
+    (lambda fields: fields["segments"][1].update(number=2), "unexpected files"),
+]
+
+
+@pytest.mark.parametrize(("edit", "match"), EDITS, ids=range(len(EDITS)))
+def test_edited_manifests(copy, edit, match):
+    fields = json.loads((copy / "manifest.json").read_text())
+    edit(fields)
+    (copy / "manifest.json").write_text(json.dumps(fields))
+    refused(copy, "manifest.json", (*EVERYWHERE, "append"), match)
+
+
+@pytest.mark.parametrize("version", [0, 2, True, "1", None])
+def test_other_versions_are_refused(copy, version):
+    path = copy / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
+    rule = f"store version {version!r}, while this fastemf reads version 1"
+    refused(copy, "", ("open", "verify"), rule)
+
+
+def test_no_byte_of_a_manifest_changes_what_is_read(copy):
+    path = copy / "manifest.json"
+    content = path.read_bytes()
+    before = store.open(copy)
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        try:
+            found = store.open(copy)
+        except store.StoreError as error:
+            assert str(copy) in str(error)  # noqa: PT017
+            continue
+        assert found.info == before.info
+        assert found.row_labels == before.row_labels
+        assert found.col_labels == before.col_labels
+
+
+def test_the_layout_of_the_manifest_does_not_matter(copy):
+    path = copy / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=7, sort_keys=True))
+    store.verify(copy)
+
+
+# --- content that checksums do not find --------------------------------------------------------
+
+ALL = slice(None)
+HOSTILE = {
+    EVERYWHERE: [
+        ("rows.indptr", 0, -1), ("rows.indptr", 0, 1), ("rows.indptr", -1, SIZE - 1),
+        ("cols.indptr", 3, 2**62), ("cols.indptr", 3, -(2**63)), ("rows.mass", 2, np.nan),
+        ("cols.mass", 2, 0.0), ("cols.mass", 2, -1.0), ("cols.mass", 2, 1.0),
+        ("rows.mass", 2, 1e300),
+    ],
+    ("open", "verify", "complete"): [("rows.labels", 0, 255), ("cols.labels", 0, 10)],  # twice
+    CONTENT: [
+        ("cols.indices", 5, M + 3), ("rows.indices", 5, -1), ("rows.values", 5, np.nan),
+        ("cols.values", 5, -np.inf), ("cols.values", 5, 1e200), ("rows.weights", 5, 0.0),
+        ("cols.weights", 5, np.inf), ("cols.weights", 2, 1e150),
+    ],
+    ("verify", "complete"): [
+        ("rows.values", 5, 1e150), ("cols.values", 5, -1e150), ("rows.values", ALL, 1e-300),
+        ("cols.values", ALL, -1e-300),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("segment", SEGMENTS, ids=["built", "appended"])
+@pytest.mark.parametrize(
+    ("ways", "case"), [(ways, case) for ways, cases in HOSTILE.items() for case in cases]
+)
+def test_hostile_content(copy, segment, ways, case):
+    name, at, value = case
+    if "mass" in name:
+        segment = SEGMENTS[-1]  # the only one whose masses are read: they include the others
+    change(copy, f"{segment}{name}.npy", lambda array: array.__setitem__(at, value))
+    refused(copy, f"{segment}{name}.npy", ways)
+
+
+@pytest.mark.parametrize("segment", SEGMENTS, ids=["built", "appended"])
+@pytest.mark.parametrize("name", ["rows.indices.npy", "cols.indices.npy", "cols.values.npy"])
+def test_different_sides_are_detected(copy, segment, name):
+    def swap(array):
+        at = int(np.flatnonzero(array != array[0])[0])
+        array[[0, at]] = array[[at, 0]]
+
+    change(copy, segment + name, swap)
+    match = r"cols\.indices\.npy .*entries by column differ from those by row"
+    with pytest.raises(store.StoreError, match=match):
+        store.verify(copy)
+
+
+def test_wrong_headers_are_detected(copy):
+    path = copy / "rows.values.npy"
+    path.write_bytes(path.read_bytes().replace(b"<f8", b"<i8", 1))
+    sign(copy, path.name)
+    refused(copy, path.name, ("verify",), "is damaged: its header")
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 2), (3, 2), (0, M + 4)])
+def test_blocks_out_of_bounds(whole, first, last):
+    with pytest.raises(IndexError, match=f"<= {M + 3}, got {first} and {last}"):
+        store.read_block(whole, 0, first, last)
+    with pytest.raises(ValueError, match="axis must be 0 or 1, got 2"):
+        store.read_block(whole, 2, 0, 1)
+
+
+def test_the_command_line_prints_one_line(copy, capsys):
+    (copy / "rows.values.npy").unlink()
+    for action in ("info", "verify"):
+        assert cli.main(["store", action, str(copy)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.count("\n") == 1
+        assert "rows.values.npy is missing" in err
+
+
+# --- sources -----------------------------------------------------------------------------------
+
+HEAD = b"r,c,b\n"
+LINES = b"".join(b"a%d,x%d,%d.5\n" % (i, i % 3, i) for i in range(50))
+PACKED = gzip.compress(HEAD + LINES * 200)
+TABLE = io.BytesIO()
+parquet.write_table(
+    pa.table({"r": ["aé", "b", "c"], "c": [1, 2, 3], "b": [1.5, 2.5, 3.5]}), TABLE,
+    compression="none", use_dictionary=False,
+)  # fmt: skip
+PARQUET = TABLE.getvalue()
+SOURCES = {
+    "a NUL in a number.csv": HEAD + LINES + b"a,x,1\x002\n",
+    "many NULs.csv": HEAD + LINES + b"\0" * 5000 + b"\n",
+    "only NULs.csv": b"\0" * 5000,
+    "a long field.csv": HEAD + LINES + b"a," + b"x" * 200_000 + b",1\n" + LINES,
+    "a long word for a number.csv": HEAD + LINES + b"a,x," + b"y" * 50_000 + b"\n",
+    "a quote that never ends.csv": HEAD + LINES + b'"a,x,1\n' + LINES,
+    "no UTF-8.csv": HEAD + LINES + b"\xff\xfe,x,1\n",
+    "names that are no UTF-8.csv": b"\xff,c,b\n" + LINES,
+    "UTF-16.csv": (HEAD + LINES).decode().encode("utf-16"),
+    "too few fields.csv": HEAD + LINES + b"a,x\n",
+    "cut.csv.gz": PACKED[:-20],
+    "overwritten.csv.gz": PACKED[:30] + b"\xff" * 20 + PACKED[50:],
+    "no gzip.csv.gz": b"no gzip",
+    "no UTF-8.parquet": PARQUET.replace("é".encode(), b"\xff\xff"),  # also in the statistics
+    "cut.parquet": PARQUET[:-9],
+    "overwritten.parquet": PARQUET[:4] + b"\0" * 200 + PARQUET[204:],
+    "no parquet.parquet": b"PAR1" * 9,
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_damaged_sources(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(SOURCES[name])
+    with pytest.raises((ValueError, OSError)) as caught:
+        store.build(path, tmp_path / "store", **NAMES, budget=1 << 16)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(("name", "column"), [("r", [b"a", b"b"]), ("b", ["x", "y"])])
+def test_columns_of_other_types_are_named_with_their_file(tmp_path, name, column):
+    columns = {"r": ["a", "b"], "c": [1, 2], "b": [1.5, 2.5]} | {name: column}
+    parquet.write_table(pa.table(columns), tmp_path / "log.parquet")
+    with pytest.raises(TypeError, match=rf"column '{name}' must hold .*log\.parquet"):
+        store.build(tmp_path / "log.parquet", tmp_path / "store", **NAMES)
