@@ -71,7 +71,7 @@ def memory(folder: str, m: str, n: str, k: str, threads: str) -> dict[str, int]:
     return {"level": level, "peak": resident("VmHWM")}
 
 
-def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[str, float]:
+def build_store(source: str, target: str, m: str, n: str, memory: str) -> dict[str, float]:
     """Build a store from a Parquet file with columns row, col and value; return time and peak."""
     import pyarrow.parquet  # noqa: F401
 
@@ -82,14 +82,14 @@ def build_store(source: str, target: str, m: str, n: str, budget: str) -> dict[s
     began = time.perf_counter()
     store.build(
         source, target, rows="row", cols="col", values="value",
-        shape=(int(m), int(n)), budget=int(budget),
+        shape=(int(m), int(n)), memory_limit=int(memory),
     )  # fmt: skip
     return {
         "seconds": time.perf_counter() - began, "level": level, "peak": resident("VmHWM"),
     }  # fmt: skip
 
 
-def append_store(source: str, target: str, times: str, budget: str) -> dict[str, list[float]]:
+def append_store(source: str, target: str, times: str, memory: str) -> dict[str, list[float]]:
     """Append a Parquet file with columns row, col and value several times; return the seconds."""
     import pyarrow.parquet  # noqa: F401
 
@@ -98,7 +98,7 @@ def append_store(source: str, target: str, times: str, budget: str) -> dict[str,
     seconds = []
     for _ in range(int(times)):
         began = time.perf_counter()
-        store.append(target, source, rows="row", cols="col", values="value", budget=int(budget))
+        store.append(target, source, memory_limit=int(memory))
         seconds.append(time.perf_counter() - began)
     return {"seconds": seconds}
 

@@ -28,11 +28,11 @@ def write_parquet(path: Path, entries: int) -> None:
             writer.write_table(pa.table(list(columns), schema=schema))
 
 
-def report_build(folder: Path, entries: int, budget: int) -> tuple[Path, float]:
+def report_build(folder: Path, entries: int, memory: int) -> tuple[Path, float]:
     source, target = folder / f"{entries}.parquet", folder / f"store-{entries}"
     write_parquet(source, entries)
     m, n = Stream(entries).shape
-    done = call("build_store", source, target, m, n, budget)
+    done = call("build_store", source, target, m, n, memory)
     source.unlink()
     print(
         f"build {entries / 1e6:g}M entries: {done['seconds']:.1f} s "
@@ -43,11 +43,11 @@ def report_build(folder: Path, entries: int, budget: int) -> tuple[Path, float]:
     return target, done["seconds"]
 
 
-def report_append(path: Path, entries: int, budget: int, times: int, built: float) -> None:
+def report_append(path: Path, entries: int, memory: int, times: int, built: float) -> None:
     """Append 1 % several times; `built` is the time of the build in seconds."""
     source = path.with_suffix(".parquet")
     write_parquet(source, entries // 100)
-    seconds = call("append_store", source, path, times, budget)["seconds"]
+    seconds = call("append_store", source, path, times, memory)["seconds"]
     ratios = sorted(one / built for one in seconds)
     print(
         f"append {entries // 100 / 1e6:g}M entries, {times} times, as a fraction of the build: "
@@ -84,7 +84,7 @@ def report_fit(path: Path, k: int, sweeps: int, repeats: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--entries", type=float, default=1e7)
-    parser.add_argument("--budget", type=float, default=256e6, help="bytes of memory")
+    parser.add_argument("--memory", type=float, default=1 << 30, help="bytes of memory")
     parser.add_argument("--ranks", type=int, nargs="*", default=[8, 32], help="ranks of the fits")
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2)
@@ -95,10 +95,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         entries = int(options.entries)
         for size in (entries // 10, entries):
-            path, built = report_build(Path(folder), size, int(options.budget))
+            path, built = report_build(Path(folder), size, int(options.memory))
         for k in options.ranks:
             report_fit(path, k, options.sweeps, options.repeats)
-        report_append(path, entries, int(options.budget), options.appends, built)
+        report_append(path, entries, int(options.memory), options.appends, built)
         for k in options.ranks:
             report_fit(path, k, options.sweeps, options.repeats)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.estimators import QuantilePairRegressor as QuantilePairRegressor
     from fastemf.inputs.labels import Labels as Labels
+    from fastemf.inputs.query import sql as sql
     from fastemf.levels import complete_levels as complete_levels
     from fastemf.models.factorization import Factorization as Factorization
     from fastemf.models.file import ModelFileError as ModelFileError
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "Quantiles": "models.quantiles",
     "load": "models.loading",
     "Labels": "inputs.labels",
+    "sql": "inputs.query",
     "ModelFileError": "models.file",
     "Solver": "solver.settings",
     "Checkpoint": "solver.settings",

@@ -17,6 +17,7 @@ from typing import Any
 
 from fastemf import __version__
 from fastemf.commands import demo, evaluate, fit, info, predict, select, store, update
+from fastemf.commands.options import take_sql
 
 COMMANDS = (fit, predict, evaluate, update, select, info, store, demo)
 
@@ -52,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
+            take_sql(args)
             args.run(args)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader stopped, as head does

@@ -41,6 +41,7 @@ def complete(
     random_state: Any = 0,
     n_jobs: int | None = -1,
     client: Any = None,
+    store_path: Any = None,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -61,8 +62,10 @@ def complete(
         - a tuple ``(rows, cols, values)`` of equally long arrays;
         - a table of pandas, polars, pyarrow or any other library with the Arrow interface, see
           `rows`, `cols` and `values`;
-        - the path of such a table or matrix (``.csv`` or ``.tsv``, also with ``.gz`` or ``.zst``,
-          ``.jsonl``, ``.parquet``, ``.mtx``, ``.npz`` of scipy);
+        - a path, a glob, a list of paths or a folder of tables (``.csv``, ``.tsv`` and ``.jsonl``,
+          also with ``.gz`` or ``.zst``; ``.parquet``), a table of a DuckDB file
+          (``"calls.duckdb::log"``), or the result of `fastemf.sql`;
+        - the path of a matrix (``.mtx``, ``.npz`` of scipy);
         - a `fastemf.store.Store` or its path, which is read block by block. The result is bitwise
           identical to that of the same data in memory.
 
@@ -128,11 +131,13 @@ def complete(
         Number of threads; -1 for all. On a cluster, the number per worker.
     client
         A `distributed.Client` (extra ``dask``) whose workers do the fit. `R` is then a store or its
-        path, a list of Parquet or CSV files in folders that all workers can read, or a Dask
-        DataFrame. Columns of files and frames hold labels, or positions if `shape` is given. The
-        result is bitwise identical to that of a fit in memory, even if workers are lost. For
-        tuning, the client loads all observations into its memory if there are at most 4·10⁶
-        (about 100 MB), and the tuning sample if there are more than 2·10⁷.
+        path, which all workers can read. The result is bitwise identical to that of a fit in
+        memory, even if workers are lost. For tuning, the client loads all observations into its
+        memory if there are at most 4·10⁶ (about 100 MB), and the tuning sample if there are more
+        than 2·10⁷.
+    store_path
+        Folder, readable by all workers, in which to build the store if `R` is something else: a
+        Dask DataFrame or any other source of `fastemf.store.build`.
     callback
         Function that is called with the `SweepRecord` of each sweep. A true return value stops the
         fit.
@@ -203,7 +208,9 @@ def complete(
         n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     names = (rows, cols, values)
-    with open_source(R, weights, shape, names, client, n_jobs, censored) as source:
+    with open_source(
+        R, weights, shape, names, client, n_jobs, censored, store_path=store_path
+    ) as source:
         rng = settings.generator()
         data = hold_apart(source, settings.validation_data, rng, names, censored)
         return fit_data(data, settings, rng).model

@@ -49,6 +49,7 @@ def complete_levels(
     random_state: Any = 0,
     n_jobs: int | None = -1,
     client: Any = None,
+    store_path: Any = None,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -74,7 +75,7 @@ def complete_levels(
         `complete_quantiles`).
     k
         Rank of the fit at each level.
-    rows, cols, values, weights, censored, shape, client
+    rows, cols, values, weights, censored, shape, client, store_path
         Describe the data, as in `complete`.
     reg, intercepts, tol, max_iter, validation, random_state, n_jobs, progress
         Apply to the fit at each level, as in `complete`.
@@ -126,7 +127,9 @@ def complete_levels(
     names = (rows, cols, values)
     fits: dict[float, Factorization] = {}
     with (
-        open_source(R, weights, shape, names, client, n_jobs, censored) as source,
+        open_source(
+            R, weights, shape, names, client, n_jobs, censored, store_path=store_path
+        ) as source,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
         rng = settings.generator()

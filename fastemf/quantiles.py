@@ -61,6 +61,7 @@ def complete_quantiles(
     random_state: Any = 0,
     n_jobs: int | None = -1,
     client: Any = None,
+    store_path: Any = None,
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
@@ -93,7 +94,7 @@ def complete_quantiles(
         cells must be expected on the rarer side of each.
     k
         Rank of each fit.
-    rows, cols, values, weights, shape, client
+    rows, cols, values, weights, shape, client, store_path
         Describe the data, as in `complete`.
     censored
         As in `complete`. Each censored value is imputed once by a draw from the residuals beyond
@@ -160,7 +161,9 @@ def complete_quantiles(
     )  # fmt: skip
     names = (rows, cols, values)
     with (
-        open_source(R, weights, shape, names, client, n_jobs, censored) as given,
+        open_source(
+            R, weights, shape, names, client, n_jobs, censored, store_path=store_path
+        ) as given,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
         check_rank(settings.k, given.shape, minimum=0)

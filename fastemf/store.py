@@ -13,11 +13,10 @@
 
 from __future__ import annotations
 
-from fastemf.sources.store.appending import append
-from fastemf.sources.store.building import build
 from fastemf.sources.store.manifest import StoreError
 from fastemf.sources.store.reading import Store, read_block
 from fastemf.sources.store.reading import open_store as open
 from fastemf.sources.store.verification import verify
+from fastemf.sources.store.writing import append, build
 
 __all__ = ["Store", "StoreError", "append", "build", "open", "read_block", "verify"]

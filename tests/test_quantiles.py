@@ -168,7 +168,7 @@ def test_results_do_not_depend_on_threads():
 def test_a_store_is_bitwise_identical_to_memory(tmp_path, weighted):
     weights = np.random.default_rng(0).integers(1, 4, SMALL.nnz).astype(float)
     given = {"weights": weights} if weighted else {}
-    fastemf.store.build(TRIPLETS, tmp_path / "store", budget=6000, **given)
+    fastemf.store.build(TRIPLETS, tmp_path / "store", memory_limit=6000, **given)
     memory = complete_quantiles(TRIPLETS, TAUS, 2, **given)
     assert same(memory, complete_quantiles(tmp_path / "store", TAUS, 2))
 
@@ -178,7 +178,7 @@ def test_the_sample_of_observations_is_the_same_in_a_store(tmp_path, monkeypatch
     from fastemf.quantile_model import observed_cells
 
     monkeypatch.setattr(observed_cells, "MAX_SAMPLE", 700)
-    fastemf.store.build(TRIPLETS, tmp_path / "store", budget=6000)
+    fastemf.store.build(TRIPLETS, tmp_path / "store", memory_limit=6000)
     memory = complete_quantiles(SMALL, (0.5,), 2)
     assert 500 < memory.coverage[0].cells < 900
     assert same(memory, complete_quantiles(tmp_path / "store", (0.5,), 2))

@@ -32,7 +32,7 @@ EXCEPTIONS = {
         "k": "several ranks: ks",
         "reg": "several ridges: regs",
         "init": "fits start from one another",
-        "client": IN_MEMORY,
+        "client": IN_MEMORY, "store_path": IN_MEMORY,
         "callback": "could not distinguish the fits",
         "checkpoint": MANY_FITS,
     },
@@ -40,7 +40,8 @@ EXCEPTIONS = {
         "R": "measurements: A and b",
         "rows": ENTRIES, "cols": ENTRIES, "values": ENTRIES, "censored": ENTRIES,
         "reg": "0, the problem of the paper; auto needs counts of rows and columns",
-        "intercepts": ENTRIES, "client": ENTRIES, "validation": "a map measures all at once",
+        "intercepts": ENTRIES, "client": ENTRIES, "store_path": ENTRIES,
+        "validation": "a map measures all at once",
     },
 }  # fmt: skip
 
@@ -68,7 +69,7 @@ def test_every_parameter_is_described(task):
 
 
 def test_settings_are_the_parameters_other_than_data():
-    data = {"R", "rows", "cols", "values", "weights", "censored", "shape", "client"}
+    data = {"R", "rows", "cols", "values", "weights", "censored", "shape", "client", "store_path"}
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
     assert fields.pop("omegas") == ()
     assert list(fields) == [name for name in COMPLETE if name not in data]

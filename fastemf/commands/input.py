@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import io
 import re
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
@@ -16,13 +12,18 @@ DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
 # --- observations -----------------------------------------------------------------------------
 
 
-def read_data(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keywords R, rows, cols, values, weights and censored of `fastemf.complete`."""
-    from fastemf.inputs.table_files import column_names, name_of
+def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
+    """Return the keywords R, rows, cols, values, weights and censored of `fastemf.complete`.
+
+    `source` is the opened source of the data, if it was opened before.
+    """
+    from fastemf.inputs.file_lists import name_of
+    from fastemf.inputs.table_files import column_names
+    from fastemf.sources.open_source import is_store
 
     path = args.data
-    reopen = _reopener(path, args)
-    present = None if Path(path).is_dir() else column_names(reopen())
+    source = open_text(path, args) if source is None else source
+    present = None if is_store(path) else column_names(source)
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]
     censored = censored_option(args)
@@ -41,21 +42,21 @@ def read_data(args: argparse.Namespace) -> dict[str, Any]:
         columns = list(present)
         if _is_text_file(path) and _is_number(columns[2], args.decimal or "."):
             _refuse_header(path, f"{columns[2]!r} as the values", "--rows, --cols and --values")
-    return _keywords(reopen(), columns, args)
+    return _keywords(source, columns, args)
 
 
 def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
     """Return the same keywords; columns default to those that the model was fitted to."""
     from fastemf.inputs.table_files import column_names
 
-    reopen = _reopener(args.data, args)
-    present = column_names(reopen())
+    source = open_text(args.data, args)
+    present = column_names(source)
     fitted = (*(axis.name for axis in model.axes), getattr(model, "value_name", None))
     given = (args.rows, args.cols, args.values)
     columns = [name or default for name, default in zip(given, fitted, strict=True)]
     if present is None or not set(columns) <= set(present):
-        return read_data(args)
-    return _keywords(reopen(), columns, args)
+        return read_data(args, source)
+    return _keywords(source, columns, args)
 
 
 def _keywords(source: Any, columns: list[Any], args: argparse.Namespace) -> dict[str, Any]:
@@ -83,42 +84,30 @@ def text_format(args: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in options.values() if value is not None}
 
 
-def refuse_text_format(path: str) -> NoReturn:
-    """Refuse --sep and --decimal for a file that is not text."""
-    from fastemf.inputs.table_files import TEXTS
-
-    raise ValueError(f"--sep and --decimal apply to text files ({', '.join(TEXTS)}), got {path}")
-
-
-def _reopener(path: str, args: argparse.Namespace) -> Callable[[], Any]:
-    """Return a function that opens a file, or standard input, any number of times."""
-    from fastemf.inputs.table_files import name_of, text_in
+def open_text(source: Any, args: argparse.Namespace) -> Any:
+    """Return a source with the format of --sep and --decimal; standard input is read once."""
+    from fastemf.inputs.file_lists import FORMATS, TEXTS, TextSource, hold_stream, list_files
 
     given = text_format(args)
-    if path != "-" and not given:
-        return lambda: path
-    if path == "-" and sys.stdin is None:
-        raise ValueError("standard input is closed")
-    if path == "-":
-        content = sys.stdin.buffer.read()
+    if isinstance(source, str) and source == "-":
+        return hold_stream(source, **given)
+    if not given:
+        return source
+    csv = tuple(suffix for suffix, kind in TEXTS.items() if kind == "csv")
+    is_path = isinstance(source, str) and not source.lower().endswith(tuple(FORMATS))
+    if isinstance(source, list) or is_path:  # a folder or a glob
+        paths = [str(path) for path in list_files(source)]
     else:
-        text = text_in(Path(path), **given) or refuse_text_format(path)
-        with text.opened() as opened:
-            content = bytes(opened.read())
-        given = {"delimiter": text.delimiter, "decimal": text.decimal}
-
-    def reopen() -> Any:
-        file = io.BytesIO(content)
-        for attribute, value in ({"name": name_of(path)} | given).items():
-            setattr(file, attribute, value)
-        return file
-
-    return reopen
+        paths = [str(source)]
+    if not all(path.lower().endswith(csv) for path in paths):
+        listed = ", ".join(csv)
+        raise ValueError(f"--sep and --decimal apply to text files ({listed}), got {source}")
+    return TextSource(source, **given)
 
 
 def _refuse_header(path: str, name: str, options: str) -> NoReturn:
     """Refuse a text file whose first line appears to contain data."""
-    from fastemf.inputs.table_files import name_of
+    from fastemf.inputs.file_lists import name_of
 
     raise ValueError(
         f"{name_of(path)}: the first line looks like data, not like column names: it would name "
@@ -126,10 +115,10 @@ def _refuse_header(path: str, name: str, options: str) -> NoReturn:
     )
 
 
-def _is_text_file(path: str) -> bool:
-    from fastemf.inputs.table_files import text_in
+def _is_text_file(path: Any) -> bool:
+    from fastemf.inputs.file_lists import TEXTS
 
-    return path == "-" or text_in(Path(path)) is not None
+    return path == "-" or str(path).lower().endswith(tuple(TEXTS))
 
 
 def _is_number(text: str, decimal: str) -> bool:
@@ -156,14 +145,14 @@ def read_pairs(path: str, args: argparse.Namespace, model: Any) -> Pairs | None:
     """Read the row and column labels of a file; None if the file holds a matrix."""
     from fastemf.inputs.table_files import column_names, read_file
 
-    reopen = _reopener(path, args)
-    present = column_names(reopen())
+    source = open_text(path, args)
+    present = column_names(source)
     if present is None:
         return None
     names = _pair_columns(path, present, args, model)
     sides = zip(names, model.axes, strict=True)
     texts = [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
-    table = read_file(reopen(), names, [], texts).content
+    table = read_file(source, names, [], texts).content
     return Pairs(names, table.column(names[0]), table.column(names[1]))
 
 
@@ -171,7 +160,7 @@ def _pair_columns(
     path: str, present: list[str], args: argparse.Namespace, model: Any
 ) -> tuple[str, str]:
     """Return the names of the label columns: as given, as in the fit, or the only two."""
-    from fastemf.inputs.table_files import name_of
+    from fastemf.inputs.file_lists import name_of
 
     given = (args.rows, args.cols)
     names = [name or axis.name for name, axis in zip(given, model.axes, strict=True)]
@@ -192,7 +181,7 @@ def _pair_columns(
 
 def _is_label(axis: Any, text: str) -> bool:
     """Return whether a text is a label or position of one axis of the model."""
-    from fastemf.inputs.csv_files import is_integer_text
+    from fastemf.inputs.columns import is_integer_text
 
     if axis.labels is not None:
         return bool(axis.labels.positions(parse_rows(axis.labels, [text], "nan"))[0] >= 0)
@@ -259,7 +248,7 @@ def _parse_labels(labels: Any, texts: list[str], what: str, unknown: str) -> Any
 
 
 def _parse_integer(text: str, absent: Any) -> Any:
-    from fastemf.inputs.csv_files import is_integer_text
+    from fastemf.inputs.columns import is_integer_text
 
     try:
         return absent.dtype.type(int(text)) if is_integer_text(text) else absent

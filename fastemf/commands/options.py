@@ -10,8 +10,8 @@ from typing import Any
 from fastemf.support.terminal import stderr_is_terminal
 
 FORMATS = (
-    "CSV or TSV (also .gz and .zst), JSON lines (.jsonl), Parquet, Matrix Market (.mtx) or scipy "
-    "sparse (.npz), by extension"
+    "CSV, TSV or JSON lines (.jsonl), also .gz and .zst, Parquet, a folder or a glob of these, a "
+    "DuckDB file (.duckdb), Matrix Market (.mtx) or scipy sparse (.npz), by extension"
 )
 COLUMNS = {
     "rows": "column with the row labels, such as clients",
@@ -42,7 +42,7 @@ def add_data(
     """Add the observations: a file, the names of its columns, and which values are censored."""
     store = ", or a store (see fastemf store)" if stores else ""
     text = f"observations: {FORMATS}{store}; - reads CSV from standard input"
-    parser.add_argument("data", help=text)
+    add_source(parser, "data", text)
     group = parser.add_argument_group(
         "columns of a table",
         "Each line is one observation: a row label, a column label and a value. The first line of "
@@ -54,6 +54,31 @@ def add_data(
     add_text_format(parser)
     if censored:
         _add_censored(parser)
+
+
+def add_source(parser: argparse.ArgumentParser, name: str, text: str, many: bool = False) -> None:
+    """Add an argument for files, and --sql, which takes its place."""
+    parser.add_argument(name, nargs="*" if many else "?", help=text)
+    text = (
+        f'read the result of this query of DuckDB instead of {name}, such as "SELECT client, '
+        "service, ms FROM 'logs/*.parquet'\""
+    )
+    parser.add_argument("--sql", metavar="QUERY", type=parse_utf8, help=text)
+    parser.set_defaults(source_argument=name)
+
+
+def take_sql(args: argparse.Namespace) -> None:
+    """Put the query of --sql into the place of the files; one of the two must be given."""
+    name = getattr(args, "source_argument", None)
+    if name is None:
+        return
+    is_given = bool(getattr(args, name))
+    if is_given == (args.sql is not None):
+        raise ValueError(f"give either {name} or --sql, got {'both' if is_given else 'neither'}")
+    if args.sql is not None:
+        from fastemf.inputs.query import sql
+
+        setattr(args, name, sql(args.sql))
 
 
 def add_text_format(parser: argparse.ArgumentParser) -> None:

@@ -24,11 +24,8 @@ def add_commands(commands: Any) -> None:
         "column for each; they never cross.",
     )  # fmt: skip
     options.add_model_file(parser)
-    parser.add_argument(
-        "pairs",
-        help="CSV or TSV (also .gz and .zst), JSON lines (.jsonl) or Parquet, by extension; - "
-        "reads CSV from standard input",
-    )
+    text = "table of pairs: a file, a folder or a glob, as for fastemf fit; - reads standard input"
+    options.add_source(parser, "pairs", text)
     text = "clip predictions to this range, with none for an open side: --clip 0 none"
     parser.add_argument("--clip", type=_parse_bound, nargs=2, metavar=("LOW", "HIGH"), help=text)
     _add_pairs(parser, "", "NaN")

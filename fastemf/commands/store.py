@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
-from fastemf.commands.input import refuse_text_format, text_format
-from fastemf.commands.options import COLUMNS, add_command, add_json, add_text_format, parse_utf8
+from fastemf.commands.input import open_text
+from fastemf.commands.options import (
+    COLUMNS,
+    FORMATS,
+    add_command,
+    add_json,
+    add_source,
+    add_text_format,
+    parse_utf8,
+)
 from fastemf.commands.output import as_lines
+from fastemf.support.terminal import stderr_is_terminal
 
 MIB = 1 << 20
 
@@ -23,20 +31,19 @@ def add_commands(commands: Any) -> None:
         "quantiles read block by block.",
     )  # fmt: skip
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    build = actions.add_parser("build", help="build a store from Parquet or CSV files")
-    append = actions.add_parser("append", help="append observations of Parquet or CSV files")
+    build = actions.add_parser("build", help="build a store from tables")
+    append = actions.add_parser("append", help="append the observations of tables")
     append.add_argument("store", help="directory of the store")
     for action in (build, append):
-        text = "Parquet or CSV files, or one directory of them"
-        action.add_argument("files", nargs="+", help=text)
+        add_source(action, "files", f"files or folders: {FORMATS}", many=True)
         for name, text in COLUMNS.items():
-            action.add_argument(
-                f"--{name}", required=name != "weights", metavar="NAME", type=parse_utf8, help=text
-            )
+            action.add_argument(f"--{name}", metavar="NAME", type=parse_utf8, help=text)
         add_text_format(action)
-        text = "memory for sorting, in MiB (default 256)"
-        action.add_argument("--budget", type=int, default=256, metavar="MIB", help=text)
+        text = "memory for sorting, in MiB (default 1024)"
+        action.add_argument("--memory-limit", type=int, default=1024, metavar="MIB", help=text)
     build.add_argument("-o", "--out", required=True, metavar="DIR", help="store to create")
+    text = "further columns to keep, one value for each observation"
+    build.add_argument("--columns", nargs="+", default=[], metavar="NAME", help=text)
     text = "size of the matrix; rows and columns are then positions from 0 instead of labels"
     build.add_argument("--shape", type=int, nargs=2, metavar=("ROWS", "COLS"), help=text)
     info = actions.add_parser("info", help="describe a store")
@@ -47,30 +54,19 @@ def add_commands(commands: Any) -> None:
         add_json(action)
 
 
-def _open_files(args: argparse.Namespace) -> Any:
-    """Return the source of a build: paths, or text files in another format than the default."""
-    given = text_format(args)
-    if not given:
-        return args.files[0] if len(args.files) == 1 else args.files
-    from fastemf.inputs.table_files import check_regular, text_in
-    from fastemf.sources.store.chunks import files_in
-
-    is_single = len(args.files) == 1
-    paths = files_in(Path(args.files[0])) if is_single else [Path(file) for file in args.files]
-    for path in paths:
-        check_regular(path)
-    return [text_in(path, **given) or refuse_text_format(str(path)) for path in paths]
-
-
 def run(args: argparse.Namespace) -> None:
     """Build, extend, describe or verify."""
     from fastemf import store
 
     if args.action in ("build", "append"):
-        files = _open_files(args)
-        options = {name: getattr(args, name) for name in COLUMNS} | {"budget": args.budget * MIB}
+        files = args.files
+        if isinstance(files, list) and len(files) == 1:
+            [files] = files
+        files = open_text(files, args)
+        options = {name: getattr(args, name) for name in COLUMNS}
+        options |= {"memory_limit": args.memory_limit * MIB, "progress": stderr_is_terminal()}
     if args.action == "build":
-        opened = store.build(files, args.out, shape=args.shape, **options)
+        opened = store.build(files, args.out, shape=args.shape, columns=args.columns, **options)
     elif args.action == "append":
         opened = store.append(args.store, files, **options)
     else:

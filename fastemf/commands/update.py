@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from fastemf.commands import options
@@ -64,8 +63,9 @@ def _warn_of_censoring(args: argparse.Namespace, model: Any) -> None:
 def _refit(args: argparse.Namespace, model: Any) -> Any:
     """Fit all data with the settings of the model, starting from it."""
     from fastemf import Solver, complete, complete_levels, complete_quantiles
+    from fastemf.sources.open_source import is_store
 
-    data = read_data(args) if Path(args.data).is_dir() else read_model_data(args, model)
+    data = read_data(args) if is_store(args.data) else read_model_data(args, model)
     if hasattr(model, "taus"):
         first = model.fits[0][0]
         return complete_quantiles(
@@ -89,7 +89,7 @@ def _count_gone(model: Any, updated: Any) -> dict[str, int]:
     if model.row_labels is None or updated.row_labels is None:
         return {}
     counts = (
-        int((new.positions(old.labels.values, what) < 0).sum())
+        int((new.positions(old.labels, what) < 0).sum())
         for old, new, what in zip(model.axes, updated.axes, ("rows", "columns"), strict=True)
     )
     return dict(zip(("rows", "columns"), counts, strict=True))
@@ -100,8 +100,9 @@ def _extend(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]]:
     import numpy as np
 
     from fastemf.inputs.table_files import read_file
+    from fastemf.sources.open_source import is_store
 
-    if model.row_labels is None or Path(args.data).is_dir():
+    if model.row_labels is None or is_store(args.data):
         raise ValueError(
             f"{args.data}: new rows are recognised by their labels in a table; use --all to refit "
             "a model or data without labels"

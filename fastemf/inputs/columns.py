@@ -2,15 +2,17 @@
 
 A label is an integer, a string or a date (with or without a time). Integers become int64, or
 uint64 if one is too large for it. Dates become datetime64 in days, seconds or finer units. Strings
-become an object array of `str`. Times with a time zone are converted to UTC. Arrow's memory is not
-copied. Lists and arrays do not need pyarrow.
+become an object array of `str`. Times with a time zone become datetime64 in UTC and equal no time
+without one. Arrow's memory is not copied. Lists and arrays do not need pyarrow.
 """
 
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ UNITS |= {unit: unit for unit in ("s", "ms", "us", "ns")}
 PIECE = 1 << 20  # elements per thread, at least
 
 RULE = "must hold integers, strings or dates as labels"
+INTEGER = r"^(0|-?[1-9][0-9]*)$"  # in canonical form
 
 
 class Column(NamedTuple):
@@ -33,6 +36,7 @@ class Column(NamedTuple):
     flat: Any  # int64, uint64, datetime64 or object array; an Arrow array of text or a dictionary
     shape: tuple[int, ...]
     is_arrow: bool  # whether the labels came from Arrow
+    is_utc: bool = False  # whether dates have a time zone
 
 
 def position(at: int) -> str:
@@ -51,9 +55,30 @@ def one_line(text: str, length: int = 200) -> str:
     return shortened("".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown), length)
 
 
-def kind_of(values: NDArray[Any]) -> str:
-    """Return ``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
-    return "str" if values.dtype == object else str(values.dtype)
+def kind_of(values: NDArray[Any], is_utc: bool = False) -> str:
+    """Return int64, uint64, str, datetime64[unit] or, for a time zone, datetime64[unit, UTC]."""
+    kind = "str" if values.dtype == object else str(values.dtype)
+    return kind.replace("]", ", UTC]") if is_utc else kind
+
+
+def is_integer_text(text: str) -> bool:
+    """Return whether a string is an integer in canonical form."""
+    return re.fullmatch(INTEGER, text) is not None
+
+
+def integers_of_text(column: Any) -> Any:
+    """Return an Arrow column of strings as integers if all are canonical, else unchanged."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = column.dictionary_encode().unify_dictionaries()
+    dictionary = column.chunk(0).dictionary
+    if not pc.all(pc.match_substring_regex(dictionary, INTEGER)).as_py():
+        return column
+    with suppress(pa.ArrowInvalid):  # beyond 64 bits: strings
+        dictionary = dictionary.cast(pa.int64())
+    parts = [pa.DictionaryArray.from_arrays(chunk.indices, dictionary) for chunk in column.chunks]
+    return pa.chunked_array(parts)
 
 
 def read_column(column: Any, what: str, where: Where = position) -> Column:
@@ -72,15 +97,16 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
     if arrow is not None:
         check_nulls(arrow.null_count, lambda: first_null(arrow), what, where)
         is_text = _is_text(arrow.type) or _has_dictionary(arrow.type)
-        flat = arrow if is_text else _numbers_of_arrow(arrow, what)
-        return Column(flat, (len(arrow),), True)
+        flat = arrow if is_text else _numbers_of_arrow(arrow, what, where)
+        kind = arrow.type.value_type if _has_dictionary(arrow.type) else arrow.type
+        return Column(flat, (len(arrow),), True, getattr(kind, "tz", None) is not None)
     array = np.asarray(column) if hasattr(column, "dtype") else np.array(column, dtype=object)
-    flat = array.ravel()
+    flat, is_utc = array.ravel(), False
     if flat.dtype.kind in "OUT":
-        flat = _of_objects(flat.astype(object), what, where)
+        flat, is_utc = _of_objects(flat.astype(object), what, where)
     elif flat.size == 0 and flat.dtype.kind == "f":  # np.asarray([]) is float64
         flat = flat.astype(np.int64)
-    return Column(_as_kind(flat, what, where), array.shape, False)
+    return Column(_as_kind(flat, what, where), array.shape, False, is_utc)
 
 
 def encode(
@@ -92,7 +118,7 @@ def encode(
         return _encode_arrow(flat, what, where, n_threads)
     if flat.dtype == object:
         places = {label: at for at, label in enumerate(dict.fromkeys(flat.tolist()))}
-        _check_text(places, what)
+        _check_text(places, flat, what, where)
         codes = np.fromiter(map(places.__getitem__, flat.tolist()), np.int64, flat.size)
         return objects(list(places)), codes
     if column.is_arrow:
@@ -153,36 +179,56 @@ def check_nulls(count: int, first: Callable[[], int], what: str, where: Where) -
 # --- lists and arrays ----------------------------------------------------------------------
 
 
-def _of_objects(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
-    """Check that Python objects are labels of one kind; convert all but `str`."""
+def _of_objects(flat: NDArray[Any], what: str, where: Where) -> tuple[NDArray[Any], bool]:
+    """Check that Python objects are labels of one kind; convert all but `str`.
+
+    Also return whether they are times with a time zone.
+    """
     items = flat.tolist()
     types = set(map(type, items))
     if types <= {str}:
-        return flat
+        return flat, False
     nulls = [at for at, item in enumerate(items) if _is_null(item)]
     check_nulls(len(nulls), lambda: nulls[0], what, where)
     if all(issubclass(t, str) for t in types):
-        return objects([str(item) for item in items])
+        return objects([str(item) for item in items]), False
     if all(issubclass(t, (int, np.integer)) and t is not bool for t in types):
-        return _of_integers(items, what)
+        return _of_integers(items, what, where), False
     if all(issubclass(t, (datetime.date, np.datetime64)) for t in types):
-        if any(getattr(item, "tzinfo", None) is not None for item in items):
-            raise TypeError(f"{what}: dates with a time zone must come as a column of a table")
+        aware = [getattr(item, "tzinfo", None) is not None for item in items]
+        if any(aware) and not all(aware):
+            at = aware.index(not aware[0])
+            raise TypeError(
+                f"{what} must all have a time zone, or none{_such_as(items, at, where)}"
+            )
+        if any(aware):
+            items = [item.astimezone(datetime.UTC).replace(tzinfo=None) for item in items]
         precise = [
             item.to_datetime64() if hasattr(item, "to_datetime64") else np.datetime64(item)
             for item in items
         ]
-        return np.array(precise)
+        return np.array(precise), any(aware)
     names = ", ".join(sorted(t.__name__ for t in types))
     one = "" if len(types) == 1 else ", all of one type"
-    raise TypeError(f"{what} {RULE}{one}, got {names}")
+    at = next((at for at, item in enumerate(items) if type(item) is not type(items[0])), 0)
+    raise TypeError(f"{what} {RULE}{one}, got {names}{_such_as(items, at, where)}")
 
 
-def _check_text(labels: Iterable[str], what: str) -> None:
+def _such_as(items: Any, at: int, where: Where | None) -> str:
+    """Quote an element and its position, for a message."""
+    item = items[at].as_py() if hasattr(items[at], "as_py") else items[at]
+    return f", such as {shortened(repr(item))}" + ("" if where is None else f" at {where(at)}")
+
+
+def _check_text(labels: Iterable[str], flat: NDArray[Any], what: str, where: Where) -> None:
     try:
         "".join(labels).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{what} must be Unicode text, got a label with {error}") from None
+    except UnicodeEncodeError:
+        items = flat.tolist()
+        at = next(
+            at for at, item in enumerate(items) if any("\ud800" <= c <= "\udfff" for c in item)
+        )
+        raise ValueError(f"{what} must be Unicode text{_such_as(items, at, where)}") from None
 
 
 def _is_null(item: Any) -> bool:
@@ -191,13 +237,12 @@ def _is_null(item: Any) -> bool:
     return isinstance(item, (float, np.datetime64)) and bool(item != item)
 
 
-def _of_integers(items: list[int], what: str) -> NDArray[Any]:
+def _of_integers(items: list[int], what: str, where: Where) -> NDArray[Any]:
     for dtype in (np.int64, np.uint64):
-        try:
+        with suppress(OverflowError):
             return np.array(items, dtype)
-        except OverflowError:
-            pass
-    raise ValueError(f"{what} must fit into 64-bit integers, got {min(items)} to {max(items)}")
+    at = next(at for at, item in enumerate(items) if not -(2**63) <= item < 2**63)
+    raise ValueError(f"{what} must fit into 64-bit integers{_such_as(items, at, where)}")
 
 
 def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
@@ -217,7 +262,8 @@ def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
         exact = flat if step == 1 else flat.astype(f"datetime64[{unit}]")
         return exact.astype(f"datetime64[{UNITS[unit]}]", copy=False)
     hint = "; convert whole numbers to integers" if kind == "f" else ""
-    raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}{hint}")
+    example = _such_as(flat, 0, where) if flat.size else ""
+    raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}{example}{hint}")
 
 
 # --- Arrow ---------------------------------------------------------------------------------
@@ -245,7 +291,9 @@ def arrow_column(column: Any, what: str) -> Any:
             if hasattr(column, "iloc")
             else pa.chunked_array(column)
         )
-    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+    except (TypeError, ValueError, OverflowError) as error:  # also those of pyarrow
+        if hasattr(column, "iloc"):
+            return None  # read as Python objects, for a message with the row
         raise TypeError(f"{what} must be of one type: {error}") from None
 
 
@@ -276,17 +324,20 @@ def concatenated(column: Any) -> NDArray[Any]:
     return np.asarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
 
-def _numbers_of_arrow(column: Any, what: str) -> NDArray[Any]:
+def _numbers_of_arrow(column: Any, what: str, where: Where | None) -> NDArray[Any]:
     import pyarrow as pa
 
     kind = column.type
     if pa.types.is_date64(kind):
         column = column.cast(pa.timestamp("ms"))
+    elif pa.types.is_decimal(kind) and kind.scale == 0:  # integers of 128 bits
+        return _of_integers(column.to_pylist(), what, where or position)
     elif not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
         if pa.types.is_null(kind) and len(column) == 0:
             return np.empty(0, np.int64)
         hint = "; convert whole numbers to integers" if pa.types.is_floating(kind) else ""
-        raise TypeError(f"{what} {RULE}, got type {kind}{hint}")
+        example = _such_as(column, 0, where) if len(column) else ""
+        raise TypeError(f"{what} {RULE}, got type {kind}{example}{hint}")
     elif pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
     return _as_kind(concatenated(column), what, position)
@@ -353,4 +404,4 @@ def _dictionary_encode(column: Any, n_threads: int) -> list[Any]:
 def _values_of_arrow(values: Any, what: str) -> NDArray[Any]:
     if _is_text(values.type):
         return np.asarray(values.to_numpy(zero_copy_only=False), object)
-    return _numbers_of_arrow(values, what)
+    return _numbers_of_arrow(values, what, None)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fastemf.inputs.labels import Labels
 
 DATES = tuple(f"datetime64[{unit}]" for unit in ("D", "s", "ms", "us", "ns"))
+DATES += tuple(date.replace("]", ", UTC]") for date in DATES[1:])
 KINDS = ("int64", "uint64", "str", *DATES)
 
 
@@ -74,10 +75,10 @@ def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: 
         wanted = np.uint64 if kind == "uint64" else np.int64
         if content.dtype != wanted or content.ndim != 1 or offsets.size:
             raise ValueError(f"{kind} labels must be one array of {np.dtype(wanted)}")
-        values = content.view(kind)
+        values = content.view(kind.replace(", UTC", ""))
     if len(values) != size:
         raise ValueError(f"labels must be {size}, got {len(values)}")
-    labels = Labels(values, name)
+    labels = Labels.of_distinct(values, name, kind.endswith(", UTC]"))
     if labels.kind != kind:
         raise ValueError(f"labels must be of kind {kind}, got {labels.kind}")
     return labels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fastemf.inputs.columns import (
+    Column,
     Where,
     distinct_where,
     encode,
@@ -22,6 +23,7 @@ from fastemf.inputs.columns import (
 )
 
 SHOWN = 10  # unknown labels in a message
+DENSE = 8  # integers between the smallest and the largest label, per label
 SPAN = 1 << 63  # of signed 64-bit integers
 
 
@@ -42,6 +44,8 @@ class Labels:
         int64 (uint64 if a label is too large for it), datetime64, or an object array
         of `str`. Read-only.
     name : str or None
+    is_utc : bool
+        Whether the labels are times with a time zone, in UTC. They equal no time without one.
 
     Examples
     --------
@@ -53,6 +57,7 @@ class Labels:
 
     values: NDArray[Any]
     name: str | None = None
+    is_utc: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         column = read_column(self.values, "labels")
@@ -63,7 +68,7 @@ class Labels:
             counts = np.bincount(codes)
             twice = distinct[np.argmax(counts > 1)]
             raise ValueError(f"labels must be distinct, got {twice!r} {counts.max()} times")
-        self._hold(distinct, self.name)
+        self._hold(distinct, self.name, column.is_utc)
 
     @classmethod
     def encode(
@@ -97,14 +102,21 @@ class Labels:
         """
         read = read_column(column, what, where)
         distinct, codes = encode(read, what, where, n_threads)
-        return cls.__new__(cls)._hold(distinct, name), codes.reshape(read.shape)
+        return cls.__new__(cls)._hold(distinct, name, read.is_utc), codes.reshape(read.shape)
 
-    def _hold(self, distinct: NDArray[Any], name: str | None) -> Labels:
+    @classmethod
+    def of_distinct(cls, values: Any, name: str | None, is_utc: bool) -> Labels:
+        """Return labels from the values of others; `is_utc` marks dates as times in UTC."""
+        labels = cls(values, name)
+        return labels._hold(labels.values, name, is_utc)
+
+    def _hold(self, distinct: NDArray[Any], name: str | None, is_utc: bool) -> Labels:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"name must be a string or None, got {name!r}")
         distinct.flags.writeable = False
         object.__setattr__(self, "values", distinct)
         object.__setattr__(self, "name", name)
+        object.__setattr__(self, "is_utc", is_utc)
         return self
 
     def renamed(self, name: str | None) -> Labels:
@@ -116,7 +128,7 @@ class Labels:
         >>> Labels([7, 8]).renamed("client")
         <Labels 'client': 2 of kind int64>
         """
-        return Labels.__new__(Labels)._hold(self.values, name)
+        return Labels.__new__(Labels)._hold(self.values, name, self.is_utc)
 
     def joined(self, others: Labels) -> Labels:
         """Return these labels followed by others, which must be new and of the same kind.
@@ -128,20 +140,21 @@ class Labels:
         ['eu-7', 'us-1']
         """
         ours, theirs = self.values, others.values
-        if _family(ours) != _family(theirs):
-            raise TypeError(f"labels must be {_family(ours)}, as those before, got {others!r}")
+        if _family(ours, self.is_utc) != _family(theirs, others.is_utc):
+            family = _family(ours, self.is_utc)
+            raise TypeError(f"labels must be {family}, as those before, got {others!r}")
         if {ours.dtype.kind, theirs.dtype.kind} == {"i", "u"}:
             return Labels(np.array(ours.tolist() + theirs.tolist(), object), self.name)
         together = np.concatenate([ours, theirs])  # dates get the finer unit
         for dates in (ours, theirs) if together.dtype.kind == "M" else ():
             if not _as_type(dates, together.dtype)[1].all():
                 raise ValueError(f"dates must lie within the reach of {together.dtype}")
-        return Labels(together, self.name)
+        return Labels.of_distinct(together, self.name, self.is_utc)
 
     @property
     def kind(self) -> str:
-        """Kind of the labels: ``"int64"``, ``"uint64"``, ``"str"`` or ``"datetime64[unit]"``."""
-        return kind_of(self.values)
+        """Kind of the labels: int64, uint64, str, datetime64[unit] or datetime64[unit, UTC]."""
+        return kind_of(self.values, self.is_utc)
 
     def __len__(self) -> int:
         return int(self.values.size)
@@ -177,7 +190,8 @@ class Labels:
         Parameters
         ----------
         column
-            Labels in any form, or a single label, of the same kind: integers, strings or dates.
+            `Labels`, labels in any form, or a single label, of the same kind: integers, strings,
+            or dates with or without a time zone.
         what, where
             How error messages name the column and describe a position in it.
 
@@ -187,18 +201,20 @@ class Labels:
         >>> Labels([30, 10, 20]).positions([10, 11]).tolist()
         [1, -1]
         """
-        read = read_column(column, what, where)
+        if isinstance(column, Labels):
+            read = Column(column.values, column.values.shape, False, column.is_utc)
+        else:
+            read = read_column(column, what, where)
         flat = read.flat
         if is_dictionary(flat):
             distinct, codes = encode(read, what, where)
-            return np.asarray(self.positions(distinct, what=what)[codes])
+            known = Labels.of_distinct(distinct, None, read.is_utc)
+            return np.asarray(self.positions(known, what=what)[codes])
         if len(flat) == 0:
             return np.empty(read.shape, np.int64)
-        family = _family(flat)
-        if family != _family(self.values):
-            raise TypeError(
-                f"{what} must be {_family(self.values)}, as the labels are, got {family}"
-            )
+        family, ours = _family(flat, read.is_utc), _family(self.values, self.is_utc)
+        if family != ours:
+            raise TypeError(f"{what} must be {ours}, as the labels are, got {family}")
         if family == "strings" and not read.is_arrow:
             places = self._places
             found = np.fromiter((places.get(x, -1) for x in flat.tolist()), np.int64, flat.size)
@@ -206,7 +222,8 @@ class Labels:
             found = index_in(flat, self.values)
         else:
             numbers, possible = _as_type(flat, self.values.dtype)
-            found = index_in(numbers, self.values) if read.is_arrow else self._search(numbers)
+            by_hash = read.is_arrow and self._dense is None
+            found = index_in(numbers, self.values) if by_hash else self._search(numbers)
             found[~possible] = -1
         return found.reshape(read.shape)
 
@@ -237,10 +254,27 @@ class Labels:
         order = np.argsort(self.values)
         return self.values[order], order
 
+    @cached_property
+    def _dense(self) -> NDArray[np.int64] | None:
+        """Position of each integer from the smallest label to the largest, if these are few."""
+        values, order = self._sorted
+        if values.size == 0 or values.dtype.kind not in "iu":
+            return None
+        span = int(values[-1]) - int(values[0]) + 1
+        if span > DENSE * values.size:
+            return None
+        found = np.full(span, -1)
+        found[values - values[0]] = order
+        return found
+
     def _search(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
         values, order = self._sorted
         if values.size == 0:
             return np.full(numbers.shape, -1, np.int64)
+        if self._dense is not None:  # a smaller number is very large after the subtraction
+            at = numbers.view(np.uint64) - values[:1].view(np.uint64)
+            inside = at < self._dense.size
+            return np.where(inside, self._dense[np.where(inside, at, 0)], -1)
         at = np.minimum(np.searchsorted(values, numbers), values.size - 1)
         return np.where(values[at] == numbers, order[at], -1)
 
@@ -262,11 +296,12 @@ def listed(labels: NDArray[Any]) -> str:
     return first + (f", … {labels.size - SHOWN} more" if labels.size > SHOWN else "")
 
 
-def _family(labels: Any) -> str:
-    """Return the family of labels: integers, strings or dates."""
+def _family(labels: Any, is_utc: bool) -> str:
+    """Return the family of labels: integers, strings, or dates with or without a time zone."""
     if not isinstance(labels, np.ndarray):
         return "strings"
-    return {"O": "strings", "M": "dates"}.get(labels.dtype.kind, "integers")
+    dates = f"dates {'with' if is_utc else 'without'} a time zone"
+    return {"O": "strings", "M": dates}.get(labels.dtype.kind, "integers")
 
 
 def _as_type(numbers: NDArray[Any], dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:

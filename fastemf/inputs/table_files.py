@@ -1,4 +1,4 @@
-"""Tables and sparse matrices in files, by extension, and CSV on standard streams."""
+"""Tables in files, databases and SQL, read by DuckDB, and matrices in files, by extension."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fastemf.inputs.columns import Where, one_line
-from fastemf.inputs.csv_files import DELIMITERS, CsvFile, csv_bytes, csv_names, read_csv
+from fastemf.inputs.columns import Where, first_null, integers_of_text
+from fastemf.inputs.database import connect
+from fastemf.inputs.file_lists import (
+    DELIMITERS,
+    WRITTEN,
+    check_regular,
+    file_extension,
+    is_table_source,
+    name_of,
+)
+from fastemf.inputs.relations import OpenedTable, find_table
 from fastemf.inputs.sparse_files import MATRICES, read_matrix
 from fastemf.inputs.tables import arrow, check_names, table_row
 from fastemf.support.atomic_file import replace_file
-
-WRITTEN = (*DELIMITERS, ".parquet")
-PACKED = {".gz": "gzip", ".zst": "zstd"}  # suffixes of compressed CSV
-PACKED_TABLES = {
-    f"{plain}{ending}": delimiter for plain, delimiter in DELIMITERS.items() for ending in PACKED
-}
-TEXTS = DELIMITERS | PACKED_TABLES  # delimiters by suffix
-TABLES = (*WRITTEN, *PACKED_TABLES, ".jsonl")
-FORMATS = (*TABLES, *MATRICES)
 
 
 class FromFile(NamedTuple):
@@ -40,7 +40,7 @@ def naming(source: Any) -> Iterator[None]:
         yield
     except (TypeError, ValueError, IndexError, MemoryError) as error:
         name = name_of(source)
-        if name in str(error):
+        if name in str(error) or isinstance(source, list):
             raise
         # Subclasses such as UnicodeDecodeError take other arguments.
         kinds = (TypeError, IndexError, MemoryError, ValueError)
@@ -48,40 +48,26 @@ def naming(source: Any) -> Iterator[None]:
         raise kind(f"{name}: {error}") from None
 
 
-def is_source(R: Any) -> bool:
-    """Return whether `R` is a path, ``"-"`` or an open file."""
-    return isinstance(R, (str, os.PathLike)) or hasattr(R, "read")
-
-
-def is_table_source(source: Any) -> bool:
-    """Return whether a source is a table file by its suffix, standard input or an open file.
-
-    Examples
-    --------
-    >>> from fastemf.inputs.table_files import is_table_source
-    >>> is_table_source("log.csv"), is_table_source("R.mtx")
-    (True, False)
-    """
-    if not isinstance(source, (str, os.PathLike)) or source == "-":
-        return True
-    return Path(source).name.lower().endswith(TABLES)
-
-
 def read_file(
-    source: Any, labels: Sequence[Any], numbers: Sequence[Any], texts: Sequence[Any] = ()
+    source: Any,
+    labels: Sequence[Any],
+    numbers: Sequence[Any],
+    texts: Sequence[Any] = (),
+    n_threads: int | None = None,
 ) -> FromFile:
-    r"""Read columns of the table in a file, or the matrix in a file.
+    r"""Read columns of a table, or the matrix in a file.
 
     Parameters
     ----------
     source
-        A path that ends in .csv or .tsv (optionally followed by .gz or .zst), .jsonl, .parquet,
-        .mtx, .mtx.gz or .npz (of SciPy), ``"-"`` for CSV on standard input, or an open CSV file,
-        whose optional attributes `delimiter` and `decimal` describe its format.
+        Any source of `open_table` that is not in memory, a path that ends in .mtx, .mtx.gz or .npz
+        (of SciPy), ``"-"`` for CSV on standard input, or an open CSV file.
     labels, numbers
         Names of the columns of labels and of numbers.
     texts
         Columns of labels that stay strings, even if all labels of a CSV file are integers.
+    n_threads
+        Threads of DuckDB.
 
     Raises
     ------
@@ -96,19 +82,29 @@ def read_file(
     >>> table_files.read_file(log, labels=["client"], numbers=["ms"]).content.to_pylist()
     [{'client': 'eu-7', 'ms': 12.5}]
     """
-    text = _csv_in(source)
-    if text is not None:
-        return FromFile(*read_csv(text, labels, numbers, texts))
-    path, extension = _existing(source)
-    if extension == ".parquet":
-        return _read_parquet(path, [*labels, *numbers])
-    if extension == ".jsonl":
-        return _read_lines(path, [*labels, *numbers])
-    return FromFile(read_matrix(path, extension), table_row)
+    if (matrix := _matrix_file(source)) is not None:
+        return FromFile(read_matrix(*matrix), table_row)
+    connection = connect(n_threads=n_threads)
+    try:
+        opened = open_table(source, connection, labels, numbers)
+        with opened.reading():
+            table = connection.sql(opened.query).to_arrow_table()
+    finally:
+        connection.close()
+    if len(table) == 0:
+        what = "lines after the header" if opened.is_text else "rows"
+        raise ValueError(f"{opened.name}: expected {what}, got none")
+    for number in numbers:
+        if table.column(number).null_count:
+            opened.explain(number, first_null(table.column(number)))
+    for at, label in enumerate(table.column_names):
+        if opened.is_text and label in labels and label not in texts:
+            table = table.set_column(at, label, integers_of_text(table.column(label)))
+    return FromFile(table, opened.where)
 
 
 def column_names(source: Any) -> list[str] | None:
-    r"""Return the column names of the table in a file; None for a file with a matrix.
+    r"""Return the column names of a table that is not in memory; None for a file with a matrix.
 
     `source` is as in `read_file`; an open file is read to its end.
 
@@ -119,16 +115,59 @@ def column_names(source: Any) -> list[str] | None:
     >>> table_files.column_names(io.StringIO("client,ms\neu-7,12.5\n"))
     ['client', 'ms']
     """
-    text = _csv_in(source)
-    if text is not None:
-        return csv_names(text)
-    path, extension = _existing(source)
-    if extension == ".jsonl":
-        return list(_lines(path).column_names)
-    if extension != ".parquet":
+    if _matrix_file(source) is not None:
         return None
-    with _parquet(path) as file:
-        return list(file.schema_arrow.names)
+    connection = connect()
+    try:
+        return find_table(source, connection).names([])
+    finally:
+        connection.close()
+
+
+def open_table(
+    source: Any,
+    connection: Any,
+    labels: Sequence[Any],
+    numbers: Sequence[Any],
+    others: Sequence[str] = (),
+    *,
+    name: str | None = None,
+) -> OpenedTable:
+    """Open columns of a table for DuckDB.
+
+    Parameters
+    ----------
+    source
+        A path, a glob, a list of paths or a folder of CSV, TSV, JSON lines or Parquet files, a
+        DuckDB file (``calls.duckdb`` or ``calls.duckdb::table``), a `TextSource`, an open CSV file,
+        the result of `fastemf.sql`, or a table in memory.
+    connection
+        Made by `fastemf.inputs.database.connect`.
+    labels, numbers, others
+        Names of the columns. Labels of CSV files are text; others keep their types.
+    name
+        Name of a table in memory, for messages.
+    """
+    found = find_table(source, connection, name)
+    wanted = list(dict.fromkeys([*labels, *numbers, *others]))
+    check = found.names([name for name in wanted if isinstance(name, str)])
+    try:
+        check_names(wanted, check, found.name)
+    except ValueError as error:
+        raise ValueError(f"{error}{found.hint()}") from None
+    return found.open(wanted, labels, numbers)
+
+
+def _matrix_file(source: Any) -> tuple[Path, str] | None:
+    """Return the path and the extension of a file with a matrix; None for tables."""
+    if is_table_source(source):
+        return None
+    path = Path(source)
+    check_regular(path)
+    return path, file_extension(path, MATRICES)
+
+
+# --- writing ----------------------------------------------------------------------------------
 
 
 def write_table(target: Any, columns: Mapping[str, Any]) -> None:
@@ -157,137 +196,27 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
     if not isinstance(target, (str, os.PathLike)) or target == "-":
         stdout = getattr(sys.stdout, "buffer", sys.stdout)  # UTF-8, independent of the terminal
         file: Any = stdout if isinstance(target, str) else target
-        text = csv_bytes(table, ",")
-        if isinstance(file, io.TextIOBase):
-            file.write(text.decode())
-        else:
-            file.write(text)
+        text = _csv_bytes(table, ",")
+        file.write(text.decode() if isinstance(file, io.TextIOBase) else text)
         return
-    extension = _extension(Path(target), WRITTEN)
+    extension = file_extension(Path(target), WRITTEN)
     with replace_file(target, "a table") as whole:
         if extension in DELIMITERS:
-            whole.write(csv_bytes(table, DELIMITERS[extension]))
-        elif extension == ".parquet":
+            whole.write(_csv_bytes(table, DELIMITERS[extension]))
+        else:
             from pyarrow import parquet
 
             parquet.write_table(table, whole)
-        else:
-            raise ValueError(f"no table can be written as {extension}")
+
+
+def _csv_bytes(table: Any, delimiter: str) -> bytes:
+    from pyarrow import csv
+
+    out = io.BytesIO()
+    csv.write_csv(table, out, csv.WriteOptions(delimiter=delimiter))
+    return out.getvalue()
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise an error if no table can be written to a path of this name."""
-    _extension(Path(path), WRITTEN)
-
-
-def text_in(path: Path, delimiter: str | None = None, decimal: str | None = None) -> CsvFile | None:
-    """Return a CSV file, with the format of its suffix unless given; None for other files."""
-    for ending, usual in TEXTS.items():
-        if path.name.lower().endswith(ending):
-            return CsvFile(lambda: _opened(path), str(path), delimiter or usual, decimal or ".")
-    return None
-
-
-def check_regular(path: Path, instead: str = "") -> None:
-    """Raise an error unless a path is a regular file; `instead` ends the message."""
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file")
-    if not path.is_file():  # pipes cannot be read twice, and devices may be endless
-        raise OSError(f"{path}: expected a regular file{instead}")
-
-
-def _opened(path: Path) -> Any:
-    """Open a CSV file, decompressed if it is compressed by gzip or zstd."""
-    file: Any = path.open("rb")  # for the error message of the system
-    if path.is_file():  # files of Arrow do not need the GIL; a pipe cannot be opened again
-        file.close()
-        file = arrow().OSFile(os.fsencode(path))
-    packing = PACKED.get(path.suffix.lower())
-    return file if packing is None else arrow().CompressedInputStream(file, packing)
-
-
-def _existing(source: Any) -> tuple[Path, str]:
-    path = Path(source)
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"{path}: expected a file, got a folder; only fit, levels, quantiles and "
-            "update --all accept a store"
-        )
-    check_regular(path, "; CSV from a pipe is read as -")
-    return path, _extension(path, FORMATS)
-
-
-def _extension(path: Path, formats: tuple[str, ...]) -> str:
-    for extension in formats:
-        if path.name.lower().endswith(extension):
-            return extension
-    raise ValueError(f"{path}: the name must end in {', '.join(formats)}")
-
-
-def _csv_in(source: Any) -> CsvFile | None:
-    """Return the CSV of a source; None for files in other formats."""
-    if isinstance(source, (str, os.PathLike)) and source != "-":
-        return text_in(_existing(source)[0])
-    if isinstance(source, str) and sys.stdin is None:
-        raise ValueError("standard input is closed")
-    file = sys.stdin.buffer if isinstance(source, str) else source
-    text = file.read()
-    content = text.encode() if isinstance(text, str) else text
-    how = getattr(source, "delimiter", ","), getattr(source, "decimal", ".")
-    return CsvFile(lambda: io.BytesIO(content), name_of(source), *how)
-
-
-def name_of(source: Any) -> str:
-    """Return the name of a source for messages."""
-    if isinstance(source, (str, os.PathLike)):
-        return "standard input" if source == "-" else str(Path(source))
-    return str(getattr(source, "name", "the file"))
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    pa = arrow()
-    from pyarrow import parquet
-
-    try:
-        # Passed as bytes, because a path need not be UTF-8.
-        with pa.OSFile(os.fsencode(path)) as bytes_, parquet.ParquetFile(bytes_) as file:
-            yield file
-    except pa.ArrowMemoryError as error:
-        raise MemoryError(f"{path}: {error}") from None
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: expected a Parquet file: {one_line(str(error))}") from None
-
-
-def _lines(path: Path) -> Any:
-    """Read a file with one JSON object per line."""
-    pa = arrow()
-    from pyarrow import json
-
-    try:
-        with pa.OSFile(os.fsencode(path)) as file:
-            return json.read_json(file)
-    except pa.ArrowMemoryError as error:
-        raise MemoryError(f"{path}: {error}") from None
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path}: expected one JSON object per line: {one_line(str(error))}"
-        ) from None
-
-
-def _read_lines(path: Path, names: Sequence[Any]) -> FromFile:
-    table = _lines(path)
-    check_names(names, table.column_names, str(path))
-    table = table.select(list(dict.fromkeys(names)))
-    table.validate(full=True)
-    return FromFile(table, lambda at: f"line {at + 1} of {path}")
-
-
-def _read_parquet(path: Path, names: Sequence[Any]) -> FromFile:
-    with _parquet(path) as file:
-        check_names(names, file.schema_arrow.names, str(path))
-        table = file.read(columns=list(dict.fromkeys(names)))
-        table.validate(full=True)  # strings may be invalid UTF-8
-    if len(table) == 0:
-        raise ValueError(f"{path}: expected rows, got none")
-    return FromFile(table, lambda at: f"row {at} of {path} (from 0)")
+    file_extension(Path(path), WRITTEN)

@@ -41,7 +41,13 @@ class Labelled(NamedTuple):
 
 def is_table(R: Any) -> bool:
     """Return whether `R` is a table with an interchange interface."""
-    return hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__") or is_frame(R)
+    has_interface = hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__")
+    return has_interface or is_frame(R) or is_lazy(R)
+
+
+def is_lazy(R: Any) -> bool:
+    """Return whether a table is a LazyFrame of polars, which must be collected."""
+    return hasattr(R, "collect_schema") and hasattr(R, "collect") and not hasattr(R, "to_arrow")
 
 
 def is_frame(R: Any) -> bool:
@@ -59,7 +65,9 @@ def arrow() -> Any:
     try:
         import pyarrow
     except ModuleNotFoundError:
-        raise ModuleNotFoundError("tables need pyarrow: pip install 'fastemf[table]'") from None
+        raise ModuleNotFoundError(
+            "tables need duckdb and pyarrow: pip install 'fastemf[table]'"
+        ) from None
     return pyarrow
 
 
@@ -79,11 +87,13 @@ def as_arrow_table(table: Any, name: str) -> Any:
 
 def as_read(table: Any) -> Any:
     """Return a table that can be read repeatedly, also for a stream."""
+    table = table.collect() if is_lazy(table) else table
     return as_arrow_table(table, "R") if hasattr(table, "__arrow_c_stream__") else table
 
 
 def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
     """Return columns of a table as Arrow columns, or as Series of pandas."""
+    table = table.collect() if is_lazy(table) else table
     if is_frame(table):
         check_names(names, list(table.columns))
         arrow()

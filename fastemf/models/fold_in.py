@@ -135,7 +135,7 @@ def check_new(before: Entities, axis: int, observed: Observations) -> None:
     what = ("rows", "columns")[axis]
     if labels is None:
         raise ValueError(f"R_new must have labels of its {what}, as the fit has, got a matrix")
-    known = before.labels.positions(labels.values, what=f"labels of the new {what}") >= 0
+    known = before.labels.positions(labels, what=f"labels of the new {what}") >= 0
     if known.any():
         raise ValueError(
             f"{np.count_nonzero(known)} of the new {what} are in the fit already "

@@ -62,6 +62,6 @@ def _match(
             raise ValueError(f"init has shape {sizes}, larger than the data's {shape}")
         same = np.arange(known.size)
         return same, same
-    found = known.labels.positions(labels.values, what=("row labels", "column labels")[axis])
+    found = known.labels.positions(labels, what=("row labels", "column labels")[axis])
     ours = np.flatnonzero(found >= 0)
     return found[ours], ours

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastemf.inputs import table_files, tables
+from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, flat_weights
 from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
@@ -44,8 +44,8 @@ def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames
     if axes[0].labels is None or None in ours:
         return names
     if names == NO_NAMES:
-        if table_files.is_source(R):
-            is_long = table_files.is_table_source(R)
+        if file_lists.is_source(R):
+            is_long = file_lists.is_table_source(R)
         elif is_frame(R):
             is_long = all(name in R.columns for name in ours)
         else:
@@ -106,7 +106,7 @@ def read_cells(
     """
     if axes[0].labels is None or isinstance(R, Observations):
         return _cells_by_row(read_observations(axes, R, names, weights, shape).by_row)
-    if not table_files.is_source(R):
+    if not file_lists.is_source(R):
         return _read_labelled(axes, R, names, weights, shape, strict, tables.table_row)
     rows, cols, values = names = _default_names(axes, names)
     numbers = [values] + ([weights] if isinstance(weights, str) else [])
@@ -225,7 +225,7 @@ def read_seen(axes: Axes, seen: Any) -> Side | None:
 
 def _from_file(axes: Axes, seen: Any) -> Any:
     """Read the label columns of a table file, if the model has labels; return other data as is."""
-    if not table_files.is_source(seen) or axes[0].labels is None:
+    if not file_lists.is_source(seen) or axes[0].labels is None:
         return seen
     names = (axes[0].name, axes[1].name, None)
     return table_files.read_file(seen, list(names[:2]), [], _text_columns(axes, names)).content

@@ -89,7 +89,7 @@ def _common_entities(observations: Source) -> tuple[Any, Any]:
         return same, same
     if row_labels.kind != col_labels.kind:
         return none, none
-    found = row_labels.positions(col_labels.values, what="column labels")
+    found = row_labels.positions(col_labels, what="column labels")
     theirs = np.flatnonzero(found >= 0)
     if 2 * theirs.size <= min(m, n):
         return none, none

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fastemf.inputs.table_files import is_source
+from fastemf.inputs.file_lists import is_source
 from fastemf.inputs.tables import is_table
 from fastemf.sources.memory import Observations, observe
 from fastemf.sources.source import Source

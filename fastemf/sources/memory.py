@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring import limits
-from fastemf.inputs import table_files, tables
+from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
@@ -133,7 +133,7 @@ def observe(
     names = (rows, cols, values)
     if censored is not None and tables.is_table(R) and not tables.is_frame(R):
         R = tables.as_read(R)  # a stream can be read only once
-    if not table_files.is_source(R):
+    if not file_lists.is_source(R):
         given = (shape, names, labels, n_threads, tables.table_row)
         return _mark_censored(_observe(R, weights, *given), R, censored, *given)
     numbers = [values] + ([weights] if isinstance(weights, str) else [])
@@ -141,7 +141,7 @@ def observe(
     texts = [name for name, side in sides if side is not None and side.kind == "str"]
     columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
     with table_files.naming(R):
-        content, where = table_files.read_file(R, columns, numbers, texts)
+        content, where = table_files.read_file(R, columns, numbers, texts, n_threads)
         of_file = (shape, names, labels, n_threads, where)
         return _mark_censored(_observe(content, weights, *of_file), content, censored, *of_file)
 

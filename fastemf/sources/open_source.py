@@ -32,12 +32,16 @@ def open_source(
     client: Any,
     n_jobs: int | None,
     censored: Any = None,
+    *,
+    store_path: Any = None,
 ) -> AbstractContextManager[Source]:
     """Open the observations for a ``with`` statement; a cluster releases them at its end."""
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
     opened: AbstractContextManager[Source]
-    if client is None and isinstance(R, (str, os.PathLike)) and os.path.isdir(R):
+    if client is None and store_path is not None:
+        raise ValueError(f"store_path is for a fit on a cluster, with client=, got {store_path!r}")
+    if client is None and is_store(R):
         from fastemf.sources.store.reading import open_store
 
         R = open_store(R)
@@ -45,7 +49,7 @@ def open_source(
         from fastemf.sources.cluster.distribution import distribute
 
         _require_limit(censored)
-        opened = distribute(R, client, n_jobs=n_jobs, **given)
+        opened = distribute(R, client, store_path=store_path, n_jobs=n_jobs, **given)
     elif isinstance(R, Source) and not isinstance(R, Observations):
         for name, value in given.items():
             if value is not None:
@@ -56,6 +60,12 @@ def open_source(
         n_threads = count_threads(n_jobs)
         opened = nullcontext(observe(R, **given, censored=censored, n_threads=n_threads))
     return opened if censored is not None else _CheckedForSpikes(opened)
+
+
+def is_store(path: Any) -> bool:
+    """Return whether data are the path of a store, which is a folder with a manifest."""
+    is_path = isinstance(path, (str, os.PathLike))
+    return is_path and os.path.lexists(os.path.join(path, "manifest.json"))
 
 
 class _CheckedForSpikes(AbstractContextManager[Source]):

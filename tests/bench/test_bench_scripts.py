@@ -79,7 +79,7 @@ def test_store(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_billion(tmp_path, capsys, monkeypatch):
-    options = ["--entries", "3000", "--sweeps", "2", "--budget", "20000"]
+    options = ["--entries", "3000", "--sweeps", "2", "--memory", "20000"]
     monkeypatch.setattr(sys, "argv", ["billion", *options, "--folder", str(tmp_path)])
     billion.main()
     out = capsys.readouterr().out

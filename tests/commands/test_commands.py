@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
 from pathlib import Path
@@ -581,20 +580,15 @@ def test_other_separators_and_decimal_points(model, quiet, refused, monkeypatch)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
-@pytest.mark.timeout(120)  # a second reading would wait for another writer
+@pytest.mark.timeout(120)  # reading would wait for a writer
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_named_pipe_is_read_once(packed, log, quiet, refused):
-    raw = "\n".join(in_local_format(log)).encode()
+def test_a_named_pipe_is_refused(packed, refused):
     name = "pipe.csv.gz" if packed else "pipe.csv"
     os.mkfifo(name)
-    where = ["store", "build", "-o", "none", *ALL_NAMED]
-    for told in ([], ["--sep", ";"]):
-        assert refused(*where, name, *told) == f"{name}: expected a regular file"
-    content = gzip.compress(raw) if packed else raw
-    writer = threading.Thread(target=Path(name).write_bytes, args=[content], daemon=True)
-    writer.start()
-    quiet("fit", name, *LOCAL, *SMALL, "--reg", "1", "-o", "piped.npz")
-    same_fit("piped.npz", by_api(reg=1))
+    message = f"{name}: expected a regular file; CSV from a pipe is read as -"
+    for where in (["store", "build", *ALL_NAMED], ["fit", *SMALL]):
+        for told in ([], ["--sep", ";"]):
+            assert refused(*where, "-o", "none", name, *told) == message
 
 
 LIKE_DATA = "the first line looks like data, not like column names: it would name"
@@ -655,9 +649,11 @@ def test_stores_of_texts_in_other_formats(log, quiet, refused):
     Path("days/2.csv.gz").write_bytes(gzip.compress("\n".join([local[0], *local[100:]]).encode()))
     build = ["store", "build", *ALL_NAMED, "-o"]
     message = refused(*build, "none", "days/1.csv")
-    assert message.startswith("days/1.csv: expected a table: ")
+    assert message.startswith("days/1.csv has no column 'client'; it has 'client;service;ms'")
     assert "its header seems to be separated by ';'" in message
-    assert "invalid value" in refused(*build, "none", "days/1.csv", "--sep", ";")
+    message = refused(*build, "none", "days/1.csv", "--sep", ";")
+    assert "column 'ms' must hold numbers, got" in message
+    assert "at line 2 of days/1.csv" in message
     quiet(*build, "folder", "days", *LOCAL)
     quiet(*build, "grown", "days/1.csv", *LOCAL)
     quiet("store", "append", "grown", "days/2.csv.gz", *ALL_NAMED, *LOCAL)
@@ -671,8 +667,7 @@ def test_stores_of_texts_in_other_formats(log, quiet, refused):
         (["log.parquet", "--sep", ";"], "--sep and --decimal apply to text files"),
         (["none.csv"], "none.csv: no such file"),
         (["none.csv", "--sep", ";"], "none.csv: no such file"),
-        ([log, "days"], "days: expected a regular file"),
-        ([log, "days", "--sep", ";"], "days: expected a regular file"),
+        (["none"], "none: no such file"),
     ):
         assert message in refused(*build, "none", *options)
 
@@ -940,7 +935,7 @@ def test_columns_must_be_selected(text, options, missing, refused):
         ("predict model.npz log.csv --clip 3 1", "clip must"),
         ("predict model.npz log.csv --sep ::", "--sep must be one character, got '::'"),
         ("predict model.npz log.parquet --sep ;", "--sep and --decimal apply to text files"),
-        ("predict model.npz none.csv --sep ;", "none.csv: No such file or directory"),
+        ("predict model.npz none.csv --sep ;", "none.csv: no such file"),
         ("predict model.npz model.npz", "is a matrix; pairs must be a table with two columns"),
         ("predict model.npz log.csv -o out.txt", "out.txt: the name must end in .csv, .tsv,"),
         ("predict model.npz log.csv --json -o out.csv", "--out must end in .json with --json"),

@@ -78,7 +78,8 @@ def build_all(folder):
     rows, cols, values = entries(rng)
     names = {"rows": "r", "cols": "c", "values": "b"}
     table = {"r": [f"é{i}" for i in rows], "c": cols * 10, "b": values}
-    store.build(pa.table(table | {"v": values}), paths[2], weights="v", **names)
+    more = {"v": values, "hour": rows}
+    store.build(pa.table(table | more), paths[2], weights="v", columns=["hour"], **names)
     days = (np.datetime64("2026-11-17") + rows).astype("M8[ms]")
     dated = table | {"r": days, "c": cols.astype(np.uint64) + 2**63}
     store.build(pa.table(dated), paths[3], **names)
@@ -91,22 +92,25 @@ def build_all(folder):
             store.append(paths[-1], (rows, cols + 1, values))
         else:
             table = {"r": [f"é{i + 2}" for i in rows], "c": cols * 10 + 10, "b": values}
-            store.append(paths[-1], pa.table(table | {"v": cols + 1}), weights="v", **names)
+            store.append(paths[-1], pa.table(table | {"v": cols + 1.0, "hour": cols}))
     return paths
 
 
 def fitted(path):
-    """The result of a fit that reads block by block, and the labels."""
+    """The result of a fit that reads block by block, the labels, and further columns."""
     settings = {"intercepts": True, "reg": 0.1, "max_iter": 3, "n_jobs": 1}
-    fit = fastemf.complete(store.open(path, budget=200), 0.3, 2, **settings)
-    return fit.X, fit.Y, fit.row_intercepts, fit.col_intercepts, fit.row_labels, fit.col_labels
+    opened = store.open(path, budget=200)
+    fit = fastemf.complete(opened, 0.3, 2, **settings)
+    hours = opened.read_columns().to_pydict() if opened.info["columns"] else None
+    arrays = fit.X, fit.Y, fit.row_intercepts, fit.col_intercepts
+    return *arrays, fit.row_labels, fit.col_labels, hours
 
 
 # --- mutations -----------------------------------------------------------------------------------
 
 TEXTS = ["", "f8", "int64", "uint64", "str", "datetime64[ns]", "float32", "float64", "\n",
          "\ud800", "<f4", "<f8", "<i8", "<u8", "|u1", "|O", "../x", "rows.mass.npy",
-         "segment-1/rows.mass.npy", "segment-2/cols.values.npy", "x" * 5000]  # fmt: skip
+         "rows.positions.npy", "columns-1.parquet", "|V1", "hour", "x" * 5000]  # fmt: skip
 NUMBERS = [0, 1, -1, 2, M, N, SIZE, M + 1, 2**31, 2**32, 2**63 - 1, 2**63, -(2**63), 10**300, 0.5,
            float("nan"), float("inf"), -0.0, 1e308]  # fmt: skip
 OTHERS = [None, True, False, [], {}, [[]], [1, 2], {"kind": "str", "name": "r"}]
@@ -117,8 +121,8 @@ EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**62, -(2**63), np.nan, np.inf, -np.
 
 
 def files_of(folder):
-    """All files of a store and its segments, or their replacements."""
-    return sorted(path for path in folder.rglob("*") if not path.name.startswith("segment-"))
+    """All files of a store, or their replacements."""
+    return sorted(path for path in folder.rglob("*") if not path.name.startswith("data-"))
 
 
 def edit_manifest(folder, rng):
@@ -213,7 +217,10 @@ def sign(folder):
     try:
         fields = json.loads((folder / "manifest.json").read_text())
         for name, stored in fields["files"].items():
-            stored["crc32"] = checksum(folder / name)
+            path = folder / f"data-{fields['generation']}" / name
+            stored["crc32"] = checksum(path)
+            if stored["dtype"] == manifests.RAW:
+                stored["length"] = path.stat().st_size
         fields.pop("crc32", None)
         fields["crc32"] = manifests._checksum(fields)
         (folder / "manifest.json").write_text(json.dumps(fields))
@@ -331,7 +338,7 @@ def sources(seed, count):
             path.write_bytes(content[: rng.randrange(1, len(content))] if at % 5 == 0 else content)
             target = Path(base, "store")
             try:
-                store.build(path, target, rows="r", cols="c", values="b", budget=20_000)
+                store.build(path, target, rows="r", cols="c", values="b", memory_limit=20_000)
                 store.verify(target)
                 shutil.rmtree(target)
             except (ValueError, TypeError, OSError) as error:

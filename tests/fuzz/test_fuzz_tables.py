@@ -213,11 +213,11 @@ def entries(observed):
     return sorted(zip(rows, cols, side.values.tolist(), strict=True))
 
 
-def csv_rows(text, delimiter):
+def csv_rows(text, delimiter, strict=False):
     """Nonempty rows by Python's csv module, with long fields allowed."""
     usual = csv.field_size_limit(1 << 30)
     try:
-        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=strict)
         return [row for row in lines if row]
     finally:
         csv.field_size_limit(usual)
@@ -232,8 +232,8 @@ def by_csv(raw, delimiter):
 def is_sound(raw, delimiter):
     """Whether a table must be read: UTF-8, rows of one length, labels, and plain numbers."""
     try:
-        header, *rows = csv_rows(raw.decode("utf-8-sig"), delimiter)
-    except ValueError:  # no UTF-8, or no rows
+        header, *rows = csv_rows(raw.decode("utf-8-sig"), delimiter, strict=True)
+    except (ValueError, csv.Error):  # no UTF-8, no rows, or wrong quotes
         return False
     if not rows or any(header.count(name) != 1 for name in NAMES.values()):
         return False
@@ -245,7 +245,11 @@ def is_sound(raw, delimiter):
 
 
 def by_arrow(raw):
-    table = parquet.read_table(io.BytesIO(raw), columns=list(NAMES.values())).to_pylist()
+    """Entries by pyarrow; None if it refuses the file, for example for its own metadata."""
+    try:
+        table = parquet.read_table(io.BytesIO(raw), columns=list(NAMES.values())).to_pylist()
+    except (OSError, ValueError):
+        return None
     return sorted((str(row["client"]), str(row["service"]), float(row["ms"])) for row in table)
 
 
@@ -275,7 +279,7 @@ def check_reading(form, raw, observed):
     if form in DELIMITERS:
         assert entries(observed) == by_csv(raw, DELIMITERS[form])
     elif form == ".parquet":
-        assert entries(observed) == by_arrow(raw)
+        assert by_arrow(raw) in (None, entries(observed))
     elif form == ".npz":
         found = [entry for entry in entries(observed) if entry[2] != 0]
         assert by_scipy(raw) in (None, found)

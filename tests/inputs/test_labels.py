@@ -111,17 +111,25 @@ def test_dates_are_compared_as_points_in_time():
 def test_time_zones_are_converted_to_utc():
     berlin = pd.Series(pd.to_datetime(["2024-07-01 02:00"])).dt.tz_localize("Europe/Berlin")
     labels, _ = Labels.encode(berlin)
-    assert labels.positions(np.array(["2024-07-01T00:00"], "datetime64[s]")).tolist() == [0]
-    with pytest.raises(TypeError, match="time zone"):
-        Labels([datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC)])
+    assert labels.kind == "datetime64[us, UTC]"
+    aware = datetime.datetime(2024, 7, 1, tzinfo=datetime.UTC)
+    assert labels.positions([aware, aware + datetime.timedelta(hours=2)]).tolist() == [0, -1]
+    assert labels.positions(aware).tolist() == 0
+    assert Labels([aware]) == labels
+    naive = aware.replace(tzinfo=None)
+    for ours, theirs in ((labels, naive), (Labels([naive]), aware)):
+        with pytest.raises(TypeError, match=r"must be dates with.* a time zone, as the labels are"):
+            ours.positions(theirs)
+    with pytest.raises(TypeError, match=r"must all have a time zone, or none.*position 1"):
+        Labels([naive, aware])
 
 
 @pytest.mark.parametrize(
     ("column", "error", "message"),
     [
         ([1.5, 2.0], TypeError, "got float"),
-        (np.array([1.0]), TypeError, "got dtype float64; convert whole numbers"),
-        (pa.array([1.0]), TypeError, "got type double; convert whole numbers"),
+        (np.array([1.0]), TypeError, r"float64, such as .*1\.0\) at position 0; convert whole"),
+        (pa.array([1.0]), TypeError, r"double, such as 1\.0 at position 0; convert whole numbers"),
         ([True], TypeError, "got bool"),
         (np.array([True]), TypeError, "got dtype bool"),
         (pa.array([True]), TypeError, "got type bool"),

@@ -48,12 +48,23 @@ def test_all_sources_have_the_same_hash_and_sums(dtype, weighted, tmp_path, monk
     here = observe((rows, cols, values), weights=v, shape=(M, N))
     expected = here.digest()
     store.build((rows, cols, values), tmp_path / "log", weights=v, shape=(M, N))
-    sources = [store.open(tmp_path / "log", budget=budget) for budget in (1, 400, 1 << 28)]
+    first, second = (
+        tuple(column[part] for column in (rows, cols, values))
+        for part in (slice(0, 120), slice(120, None))
+    )
+    v1, v2 = (None, None) if v is None else (v[:120], v[120:])
+    store.build(first, tmp_path / "grown", weights=v1, shape=(M, N))
+    store.append(tmp_path / "grown", second, weights=v2)
+    sources = [
+        store.open(tmp_path / name, budget=budget)
+        for name in ("log", "grown")
+        for budget in (1, 400, 1 << 28)
+    ]
     for cuts in ((0, M), (0, 1, 2, 13, M), (0, 10, M)):
         sides = on_cluster(here.by_row, cuts), on_cluster(here.by_col, (0, 4, N))
         sources.append(ClusterSource((M, N), *sides))
     for part in (1 << 16, 7):  # sums over other stretches, or in another order, would differ
-        for module in ("inputs.entries", "sources.store.reading", "sources.cluster.source"):
+        for module in ("inputs.entries", "sources.cluster.source"):
             monkeypatch.setattr(f"fastemf.{module}.PART", part)
         sums = here.rms(0.3), here.expectile(0.1), here.mass
         assert here.digest() == expected

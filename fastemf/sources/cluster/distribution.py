@@ -1,99 +1,74 @@
-"""`distribute`: give observations to the workers of a Dask cluster."""
+"""`distribute`: let the workers of a Dask cluster read the observations of a store."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fastemf.inputs.tables import check_names
-from fastemf.sources.cluster.partitions import from_parts
 from fastemf.sources.cluster.source import ClusterSide, ClusterSource, even_cuts
 from fastemf.sources.cluster.workers import Cluster, connect
-from fastemf.sources.store.chunks import TableColumns
-from fastemf.sources.store.manifest import Manifest
-from fastemf.sources.store.reading import hold_state, read_state
-from fastemf.store import Store
-from fastemf.store import open as open_store
+from fastemf.sources.store.manifest import MANIFEST, Manifest
+from fastemf.sources.store.reading import Store, hold_state, open_store, read_state
+from fastemf.sources.store.writing import build
 
 
 def distribute(
-    R: Any,
-    client: Any,
-    *,
-    weights: Any = None,
-    shape: Any = None,
-    rows: Any = None,
-    cols: Any = None,
-    values: Any = None,
-    n_jobs: int | None = -1,
+    R: Any, client: Any, *, store_path: Any = None, n_jobs: int | None = -1, **given: Any
 ) -> ClusterSource:
     """Give observations to the workers of `client`, which hold them until the end of a `with`.
 
     Parameters
     ----------
     R
-        A store or its path, a list of Parquet or CSV files, or a Dask DataFrame. Every worker must
-        be able to read the folder or the files under the same path.
+        A store or its path, which every worker can read under the same path; any other source of
+        `fastemf.store.build`, or a Dask DataFrame, if there is a `store_path`.
     client
         A connected `distributed.Client`.
-    weights, rows, cols, values
-        Names of columns; not for a store.
-    shape
-        (rows, columns), if the columns hold positions instead of labels; not for a store.
+    store_path
+        Folder in which to build a store of `R`.
     n_jobs
         Threads of a worker that a task may use.
+    given
+        Weights, shape, and names of columns; not for a store.
     """
     cluster = connect(client, n_jobs)
-    columns = TableColumns(rows, cols, values, weights, positions=shape is not None)
-    if isinstance(R, list) and R and all(isinstance(path, (str, os.PathLike)) for path in R):
-        paths = [os.path.abspath(path) for path in R]
-        columns.required_names()
-        cluster.check(_check_files, paths)
-        return from_parts(paths, paths, columns, shape, cluster)
-    if hasattr(R, "to_delayed") and hasattr(R, "columns"):
-        return _from_frame(R, columns, shape, cluster)
-    if isinstance(R, (str, os.PathLike)):
-        R = open_store(R)
-    if isinstance(R, Store):
-        for name, value in (*columns.fields(), ("shape", shape)):
+    is_path = isinstance(R, (str, os.PathLike))
+    if isinstance(R, Store) or (is_path and (Path(R) / MANIFEST).exists()):
+        for name, value in (*given.items(), ("store_path", store_path)):
             if value is not None:
                 raise ValueError(f"{name} must not be given with a store, which has its own")
-        return _from_store(R, cluster)
-    raise TypeError(
-        "R must be a store, its path, a list of Parquet files or a Dask DataFrame for a fit on a "
-        f"cluster, got {type(R).__name__}; use fastemf.store.build to write data in memory to a "
-        "folder that all workers can read"
-    )
+        return _from_store(R if isinstance(R, Store) else open_store(R), cluster)
+    if store_path is None:
+        raise ValueError(
+            "R must be a store for a fit on a cluster, or store_path= must name a folder that "
+            f"every worker can read, in which a store of R is built, got {type(R).__name__}"
+        )
+    if hasattr(R, "to_delayed") and hasattr(R, "columns"):
+        return _from_store(_build_from_frame(R, client, store_path, given), cluster)
+    return _from_store(build(R, store_path, **given), cluster)
 
 
-# --- parts ----------------------------------------------------------------------------------
-
-
-def _check_files(paths: list[str]) -> str:
-    """Return an error message if a worker cannot read one of the files, else an empty string."""
-    missing = next((path for path in paths if not os.path.isfile(path)), None)
-    return "" if missing is None else f"{missing}: every worker must be able to read the files of R"
-
-
-def _from_frame(frame: Any, columns: TableColumns, shape: Any, cluster: Cluster) -> ClusterSource:
-    wanted = columns.required_names()
-    check_names(wanted, list(frame.columns), "the Dask DataFrame")
-    cluster.check(str)
-    client = cluster.client
-    partitions = client.compute(frame[wanted].to_delayed())
+def _build_from_frame(frame: Any, client: Any, store_path: Any, given: dict[str, Any]) -> Store:
+    """Let the workers write a Dask DataFrame as Parquet, and build a store from it."""
+    target = Path(os.path.abspath(store_path))
+    folder = target.with_name(f".{target.name}.parquet")
+    roles = ("rows", "cols", "values", "weights")
+    names = list(dict.fromkeys(given[role] for role in roles if given.get(role) is not None))
+    if missing := [name for name in names if name not in frame.columns]:
+        raise ValueError(f"the Dask DataFrame has no column {missing[0]!r}")
     try:
-        names = [f"partition {number}" for number in range(len(partitions))]
-        return from_parts(partitions, names, columns, shape, cluster)
+        with client.as_current():
+            frame[names].to_parquet(
+                folder, write_index=False, name_function=lambda part: f"{part:09}.parquet"
+            )
+        return build(folder, target, **given)
     finally:
-        for partition in partitions:
-            partition.release()
-
-
-# --- stores ---------------------------------------------------------------------------------
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
@@ -119,5 +94,5 @@ def _check_store(path: str, manifest: Manifest) -> str:
     except (OSError, ValueError) as error:
         return f"{rule}: {error}"
     # Observations may have been appended since it was opened.
-    is_same = manifest.files.items() <= found.files.items()
+    is_same = found.generation > manifest.generation or found == manifest
     return "" if is_same else f"{rule}: {path} is another store on a worker"

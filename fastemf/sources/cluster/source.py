@@ -23,9 +23,9 @@ BLOCKS_PER_WORKER = 3  # so that others can take over the work of a slow or lost
 ROW_WORK = 10.0  # work of the decomposition of a row, in observations
 
 
-def even_cuts(counts: Ints, cluster: Cluster, rows_per_count: int = 1) -> Ints:
-    """Return boundaries of blocks of about equal work, given the counts of (runs of) rows."""
-    work = counts.astype(np.float64) + ROW_WORK * rows_per_count
+def even_cuts(counts: Ints, cluster: Cluster) -> Ints:
+    """Return boundaries of blocks of rows of about equal work, given their numbers of entries."""
+    work = counts.astype(np.float64) + ROW_WORK
     return balance_blocks(work, BLOCKS_PER_WORKER * max(1, cluster.n_workers))
 
 

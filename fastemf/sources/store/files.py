@@ -44,23 +44,28 @@ class ArrayFile:
             self.crc32 = zlib.crc32(head)
             _write(self._file, memoryview(head))
 
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def append(self, array: NDArray[Any]) -> None:
         """Write after all appended elements."""
         self.put(self.length, array)
-        self._count(array)
+        self.crc32 = zlib.crc32(_bytes(array, self.dtype), self.crc32)
+        self.length += array.size
 
     def put(self, at: int, array: NDArray[Any]) -> None:
         """Write from element `at` on."""
         self._file.seek(self._data + at * self.dtype.itemsize)
         _write(self._file, _bytes(array, self.dtype))
 
-    def keep(self, count: int) -> Iterator[NDArray[Any]]:
-        """Treat the next elements, written by `put`, as appended; yield them in pieces."""
-        while count:
-            piece = self.read(self.length, min(count, PIECE // self.dtype.itemsize))
-            self._count(piece)
-            count -= piece.size
-            yield piece
+    def pieces(self, at: int, count: int) -> Iterator[NDArray[Any]]:
+        """Read written elements in pieces of bounded size."""
+        step = PIECE // self.dtype.itemsize
+        for first in range(at, at + count, step):
+            yield self.read(first, min(step, at + count - first))
 
     def read(self, at: int, count: int) -> NDArray[Any]:
         """Read written elements."""
@@ -78,15 +83,6 @@ class ArrayFile:
     def close(self) -> None:
         """Close the file without flushing it to the disk."""
         self._file.close()
-
-    def remove(self) -> None:
-        """Delete the file."""
-        self.close()
-        self.path.unlink()
-
-    def _count(self, array: NDArray[Any]) -> None:
-        self.crc32 = zlib.crc32(_bytes(array, self.dtype), self.crc32)
-        self.length += array.size
 
 
 def read_into(file: io.RawIOBase, array: NDArray[Any]) -> bool:

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,12 @@ VERSION = 1
 FORMAT = "fastemf store"
 MANIFEST = "manifest.json"
 LONGEST = 1 << 24  # bytes of a manifest; a valid one has a few lines per file
-MOST_SEGMENTS = 1000  # a valid store has fewer, because appends merge segments
 SIDES = ("rows", "cols")
-DTYPES = tuple(np.dtype(name).str for name in ("f4", "f8", "i4", "i8", "u8", "u1"))
+RAW = "|V1"  # type of files that are not arrays
+DTYPES = (RAW, *(np.dtype(name).str for name in ("f4", "f8", "i4", "i8", "u8", "u1")))
 LABEL_PARTS = ("labels", "label_offsets")  # of `fastemf.inputs.label_arrays`
-PARTS = ("indptr", "indices", "values", "weights", "mass", *LABEL_PARTS)
+POSITIONS = "rows.positions.npy"  # of the observations of each row among the lines of the source
+COLUMN_ROLES = ("rows", "cols", "values", "weights")
 
 
 class StoreError(ValueError):
@@ -39,12 +39,14 @@ def array_name(axis: int, part: str) -> str:
     return f"{SIDES[axis]}.{part}.npy"
 
 
-def segment_folder(number: int) -> str:
-    """Return the folder name of an appended segment."""
-    return f"segment-{number}"
+def columns_name(part: int) -> str:
+    """Return the file name of further columns, of which each build or append writes one part."""
+    return f"columns-{part}.parquet"
 
 
-FILE_NAMES = frozenset({MANIFEST, *(array_name(axis, part) for axis in (0, 1) for part in PARTS)})
+def data_folder(folder: Path, generation: int) -> Path:
+    """Return the folder of the files of one generation; each append writes a new generation."""
+    return folder / f"data-{generation}"
 
 
 @contextmanager
@@ -72,72 +74,54 @@ class StoredArray:
         return cls(file.dtype.str, file.length, file.crc32)
 
     @property
-    def data(self) -> int:
-        """Offset at which the elements begin."""
-        return len(header(np.dtype(self.dtype), self.length))
+    def header(self) -> bytes:
+        """Header of the file."""
+        return b"" if self.dtype == RAW else header(np.dtype(self.dtype), self.length)
 
     @property
     def bytes(self) -> int:
         """Size of the whole file."""
-        return self.data + self.length * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Entries that were written together, by a build or an append."""
-
-    number: int  # of its folder; 0 for a build, whose files are in the folder of the store
-    shape: tuple[int, int]  # of the store with this segment
-    size: int
-
-    @property
-    def folder(self) -> str:
-        """Name of its folder within the folder of the store; empty for a build."""
-        return segment_folder(self.number) if self.number else ""
-
-    def file(self, name: str) -> str:
-        """Return the name of a file of the segment, relative to the store."""
-        return f"{self.folder}/{name}" if self.number else name
+        return len(self.header) + self.length * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)
 class Manifest:
     """The properties of a store and its files."""
 
+    generation: int
     shape: tuple[int, int]
     size: int
     dtype: str
     weighted: bool
     labels: list[dict[str, Any]]  # kind and name of row and column labels; empty without labels
+    columns: dict[str, str | None]  # names of the columns of the source by role
+    more: list[str]  # names of further columns
+    parts: int  # files of further columns
     files: dict[str, StoredArray]
-    segments: tuple[Segment, ...]  # in the order in which they were written
 
     @property
     def index_dtype(self) -> np.dtype[Any]:
         """Type of the indices: 32 bits if they suffice."""
         return index_dtype(self.shape)
 
-    def expected(self) -> dict[str, tuple[np.dtype[Any], int]]:
+    def expected(self) -> dict[str, tuple[str, int]]:
         """Return the expected type and length of each file."""
-        found: dict[str, tuple[np.dtype[Any], int]] = {}
-        value = np.dtype(self.dtype)
-        for segment in self.segments:
-            for axis, n in enumerate(segment.shape):
-                kinds = {
-                    "indptr": (np.dtype(np.int64), n + 1),
-                    "indices": (index_dtype(segment.shape), segment.size),
-                    "values": (value, segment.size),
-                }
-                if self.weighted:
-                    kinds |= {"weights": (value, segment.size), "mass": (np.dtype(np.float64), n)}
-                found |= {
-                    segment.file(array_name(axis, part)): kind for part, kind in kinds.items()
-                }
-                for part in LABEL_PARTS if self.labels else ():
-                    name = segment.file(array_name(axis, part))
-                    # Any length: labels are checked when they are read.
-                    stored = self.files.get(name, StoredArray("|u1", 0, 0))
-                    found[name] = np.dtype(stored.dtype), stored.length
+        found: dict[str, tuple[str, int]] = {}
+        value, index, wide = (np.dtype(kind).str for kind in (self.dtype, self.index_dtype, "i8"))
+        for axis, n in enumerate(self.shape):
+            kinds = {"indptr": (wide, n + 1), "indices": (index, self.size)}
+            kinds["values"] = (value, self.size)
+            if self.weighted:
+                kinds |= {"weights": (value, self.size), "mass": (np.dtype("f8").str, n)}
+            found |= {array_name(axis, part): kind for part, kind in kinds.items()}
+        if self.more:
+            found[POSITIONS] = (wide, self.size)
+        # Any length: labels and further columns are checked when they are read.
+        free = [array_name(axis, part) for axis in (0, 1) for part in LABEL_PARTS if self.labels]
+        free += [columns_name(part) for part in range(1, 1 + self.parts)]
+        for name in free:
+            stored = self.files.get(name, StoredArray(RAW, 0, 0))
+            found[name] = stored.dtype, stored.length
         return found
 
     def text(self) -> str:
@@ -150,9 +134,9 @@ class Manifest:
         """Read and check the manifest, and check that every file exists and has the right size."""
         path = folder / MANIFEST
         fields = _parsed(path, _content(folder))
-        if fields.get("format") != FORMAT:
+        if fields.pop("format", None) != FORMAT:
             raise StoreError(f"{path} is damaged or not a manifest: its format is not {FORMAT!r}")
-        version = fields.get("version")
+        version = fields.pop("version", None)
         if type(version) is not int or version != VERSION:
             raise StoreError(
                 f"{path}: store version {reprlib.repr(version)}, while this fastemf reads version "
@@ -161,61 +145,41 @@ class Manifest:
         for name, (is_right, what) in RULES.items():
             if not is_right(fields.get(name)):
                 raise StoreError(f"{path} is damaged: {name} must be {what}")
-        if odd := sorted(fields.keys() - RULES.keys() - {"format", "version"}):
+        if odd := sorted(fields.keys() - RULES.keys()):
             raise StoreError(f"{path} is damaged: unexpected field {reprlib.repr(odd[0])}")
-        manifest = cls(
-            shape=(fields["shape"][0], fields["shape"][1]),
-            size=fields["size"],
-            dtype=fields["dtype"],
-            weighted=fields["weighted"],
-            labels=fields["labels"],
-            files={name: StoredArray(**stored) for name, stored in fields["files"].items()},
-            segments=tuple(
-                Segment(one["number"], (one["shape"][0], one["shape"][1]), one["size"])
-                for one in fields["segments"]
-            ),
-        )
-        manifest._check_segments(path)
+        checksum = fields.pop("crc32")
+        given = _checksum({"format": FORMAT, "version": VERSION, **fields})
+        files = {name: StoredArray(**stored) for name, stored in fields["files"].items()}
+        manifest = cls(**fields | {"shape": tuple(fields["shape"]), "files": files})
         manifest._check_files(folder)
-        if fields.pop("crc32") != _checksum(fields):
+        if checksum != given:
             raise StoreError(f"{path} is damaged: its checksum does not match its content")
         return manifest
-
-    def _check_segments(self, path: Path) -> None:
-        grows = all(
-            before.number < here.number and all(map(int.__le__, before.shape, here.shape))
-            for before, here in pairwise(self.segments)
-        )
-        if not grows or self.segments[-1].shape != self.shape:
-            raise StoreError(f"{path} is damaged: segments must grow up to shape {self.shape}")
-        if sum(segment.size for segment in self.segments) != self.size:
-            raise StoreError(f"{path} is damaged: segments must add up to {self.size} entries")
 
     def _check_files(self, folder: Path) -> None:
         expected = self.expected()
         if expected.keys() != self.files.keys():
-            odd = sorted(expected.keys() ^ self.files.keys())[: len(FILE_NAMES)]
-            names = (
-                name if name in FILE_NAMES | expected.keys() else reprlib.repr(name) for name in odd
-            )
+            odd = sorted(expected.keys() ^ self.files.keys())[: len(expected)]
+            names = (name if name in expected else reprlib.repr(name) for name in odd)
             raise StoreError(
                 f"{folder / MANIFEST} is damaged: missing or unexpected files {', '.join(names)}"
             )
         for name, stored in self.files.items():
             dtype, length = expected[name]
-            if stored.dtype != dtype.str or stored.length != length:
+            if (stored.dtype, stored.length) != (dtype, length):
                 raise StoreError(
-                    f"{folder / MANIFEST} is damaged: {name} must be {length} x {dtype.str}, got "
+                    f"{folder / MANIFEST} is damaged: {name} must be {length} x {dtype}, got "
                     f"{stored.length} x {stored.dtype}"
                 )
-            with reading(folder / name):
-                actual = (folder / name).stat()
+            path = data_folder(folder, self.generation) / name
+            with reading(path):
+                actual = path.stat()
             if not stat.S_ISREG(actual.st_mode):
-                raise StoreError(f"{folder / name} cannot be read: it is not a regular file")
+                raise StoreError(f"{path} cannot be read: it is not a regular file")
             if actual.st_size != stored.bytes:
                 raise StoreError(
-                    f"{folder / name} has {actual.st_size} bytes instead of {stored.bytes}: it is "
-                    "truncated or was changed"
+                    f"{path} has {actual.st_size} bytes instead of {stored.bytes}: it is truncated "
+                    "or was changed"
                 )
 
 
@@ -244,10 +208,7 @@ def _content(folder: Path) -> bytes:
 def _parsed(path: Path, content: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(content)
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # not Unicode, not JSON, too many digits, too deep
+    except (ValueError, RecursionError) as error:  # not Unicode, not JSON, too deep
         raise StoreError(f"{path} is damaged or not a manifest ({error})") from None
     if not isinstance(fields, dict):
         raise StoreError(f"{path} is damaged or not a manifest: it is not a JSON object")
@@ -271,21 +232,24 @@ def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(_is_positive, value))
 
 
+def _is_text(value: Any) -> bool:
+    """Return whether this is a string that can be encoded: JSON may contain lone surrogates."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def _is_labels(value: Any) -> bool:
     """Return whether this describes the labels of both sides, or is empty."""
-    if not isinstance(value, list) or len(value) not in (0, 2):
-        return False
-    return all(
-        isinstance(about, dict)
-        and {"kind", "name"} == set(about)
-        and all(isinstance(text, str) and _is_unicode(text) for text in about.values())
+    return isinstance(value, list) and len(value) in (0, 2) and all(
+        isinstance(about, dict) and {"kind", "name"} == set(about)
+        and all(map(_is_text, about.values()))
         for about in value
-    )
+    )  # fmt: skip
 
 
-def _is_unicode(text: str) -> bool:
-    """Return whether a string can be encoded: JSON may contain lone surrogates."""
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def _is_columns(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == set(COLUMN_ROLES) and all(
+        name is None or _is_text(name) for name in value.values()
+    )  # fmt: skip
 
 
 def _is_files(value: Any) -> bool:
@@ -299,27 +263,17 @@ def _is_files(value: Any) -> bool:
     )
 
 
-def _is_segments(value: Any) -> bool:
-    if not isinstance(value, list) or not 0 < len(value) <= MOST_SEGMENTS:
-        return False
-    return all(
-        isinstance(segment, dict)
-        and set(segment) == {"number", "shape", "size"}
-        and _is_count(segment["number"])
-        and _is_shape(segment["shape"])
-        and _is_positive(segment["size"])
-        for segment in value
-    )
-
-
 # Fields of a manifest: check, and rule for the message.
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "generation": (_is_positive, "a positive count"),
     "shape": (_is_shape, "two positive counts"),
     "size": (_is_positive, "a positive count"),
     "dtype": (lambda value: value in ("float32", "float64"), "float32 or float64"),
     "weighted": (lambda value: type(value) is bool, "true or false"),
     "labels": (_is_labels, "a kind and a name for rows and for columns, or empty"),
+    "columns": (_is_columns, "the names of the columns of rows, cols, values and weights"),
+    "more": (lambda value: isinstance(value, list) and all(map(_is_text, value)), "names"),
+    "parts": (lambda value: _is_count(value) and value < 10_000, "a count"),
     "files": (_is_files, "a type, a length and a checksum for each file"),
-    "segments": (_is_segments, "a number, a shape and a size for each segment"),
     "crc32": (_is_count, "a checksum"),
 }

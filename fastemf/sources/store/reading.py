@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,17 +19,36 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.entries import PART, parts
-from fastemf.inputs.label_arrays import from_arrays, joined_arrays
+from fastemf.inputs.columns import one_line
+from fastemf.inputs.entries import parts
+from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
+from fastemf.inputs.tables import arrow
 from fastemf.sources.source import Readable, Side, Source
-from fastemf.sources.store.content import check_masses, check_sums
-from fastemf.sources.store.locks import Hold
-from fastemf.sources.store.manifest import LABEL_PARTS, MANIFEST, Manifest, StoreError, array_name
-from fastemf.sources.store.segment import Merge, SegmentSide, cuts_within
+from fastemf.sources.store.content import (
+    NumberCheck,
+    check_masses,
+    check_others,
+    check_pointers,
+    check_sums,
+)
+from fastemf.sources.store.files import open_regular, read_into
+from fastemf.sources.store.folders import Hold
+from fastemf.sources.store.manifest import (
+    LABEL_PARTS,
+    MANIFEST,
+    Manifest,
+    StoredArray,
+    StoreError,
+    array_name,
+    columns_name,
+    data_folder,
+    reading,
+)
 from fastemf.support.validation import check_integer
 
 BUDGET = 1 << 28
+PIECE = 1 << 17  # entries
 # Two blocks are in memory, one being solved and one being read, and temporary arrays as large as a
 # third.
 BUDGET_PARTS = 3
@@ -39,32 +58,32 @@ Room = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class StoredSide(Readable):
-    """Entries by row (axis 0) or by column (axis 1), on disk; pointers and masses in memory."""
+    """Entries by row (axis 0) or by column (axis 1), on disk; pointers and masses in memory.
+
+    A range is checked when it is read for the first time. `ranges` holds the smallest and the
+    largest value of each side.
+    """
 
     folder: Path
     axis: int
     manifest: Manifest
     budget: int
-    hold: Hold  # locks of the segments, which are not removed while they may be read
+    hold: Hold | None  # lock of the generation, which is not removed while it may be read
     _spare: list[Room] = field(default_factory=list)  # buffers of an earlier pass
-    _ranges: dict[int, dict[Path, tuple[float, float]]] = field(default_factory=dict)  # of values
+    _ranges: dict[Path, tuple[float, float]] = field(default_factory=dict)  # of values
     _summed: set[tuple[int, int]] = field(default_factory=set)  # blocks whose masses were checked
 
     @cached_property
-    def segments(self) -> list[SegmentSide]:
-        """The same side of each segment."""
-        return [
-            SegmentSide(
-                self.folder, self.axis, self.manifest, segment,
-                self._ranges.setdefault(segment.number, {}),
-            )
-            for segment in self.manifest.segments
-        ]  # fmt: skip
+    def _numbers(self) -> dict[str, NumberCheck]:
+        return {
+            part: NumberCheck(self.path(part), positive=part == "weights")
+            for part in ("values", "weights")
+        }
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
         """Position of the first entry of each group."""
-        return Merge(self.segments, 0, self.manifest.shape[self.axis]).pointers
+        return self._pointers(0, self.manifest.shape[self.axis])
 
     @cached_property
     def mass(self) -> NDArray[np.float64]:
@@ -80,6 +99,10 @@ class StoredSide(Readable):
     def dtype(self) -> np.dtype[Any]:
         """Type of the values."""
         return np.dtype(self.manifest.dtype)
+
+    def path(self, part: str) -> Path:
+        """Return the path of a file."""
+        return data_folder(self.folder, self.manifest.generation) / array_name(self.axis, part)
 
     def blocks(self) -> Iterator[tuple[int, Side]]:
         """Yield blocks of whole groups within the budget; a thread reads the next one."""
@@ -104,24 +127,11 @@ class StoredSide(Readable):
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
-        kinds = ("values", "weights") if self.manifest.weighted else ("values",)
-        pending: list[list[NDArray[Any]]] = [[] for _ in kinds]  # incomplete pieces, by kind
-        size = 0
-        for first, last in pairwise(self.cuts().tolist()):
-            merge = Merge(self.segments, first, last)
-            for kind, pieces in zip(kinds, pending, strict=True):
-                pieces.append(merge.read(kind, np.empty(merge.size, self.dtype)))
-            size += merge.size
-            is_last = last == self.indptr.size - 1
-            if size < PART and not is_last:
-                continue
-            columns = [np.concatenate(pieces) for pieces in pending]
-            values, weights = columns[0], columns[1] if len(columns) > 1 else columns[0][:0]
-            whole = size if is_last else size // PART * PART
-            for part in parts(whole):
-                yield values[part], weights[part]
-            pending = [[column[whole:].copy()] for column in columns]
-            size -= whole
+        for part in parts(self.size):
+            count = min(part.stop, self.size) - part.start
+            values = self._read("values", part.start, count)
+            weighted = self.manifest.weighted
+            yield values, self._read("weights", part.start, count) if weighted else values[:0]
         self._finish()
 
     def read(self, first: int, last: int) -> Side:
@@ -133,53 +143,74 @@ class StoredSide(Readable):
             )
         return self._block(first, last, None)
 
+    def read_positions(self, first: int, count: int) -> NDArray[np.int64]:
+        """Read the positions of some entries of the rows among the lines of the source."""
+        return self._read("positions", first, count)
+
+    def pieces(self, part: str, group: int) -> Iterator[NDArray[Any]]:
+        """Read a part of one group in pieces of bounded size; none for a new group."""
+        first, last = self.indptr[group : group + 2] if group < self.indptr.size - 1 else (0, 0)
+        for place in range(int(first), int(last), PIECE):
+            yield self._read(part, place, min(PIECE, int(last) - place))
+
     def labels(self) -> Labels | None:
         """Read the labels of the groups, if any."""
         if not self.manifest.labels:
             return None
         about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
-        found = [
-            [side.read(part, 0, side.stored(part).length) for part in LABEL_PARTS]
-            for side in self.segments
-        ]
+        found = [self._read(part, 0, self._stored(part).length) for part in LABEL_PARTS]
         try:
-            return from_arrays(about, *joined_arrays(about, found), n)
+            return from_arrays(about, found[0], found[1], n)
         except (TypeError, ValueError) as error:
-            path = self.segments[self._wrong_labels(about, found)].path(LABEL_PARTS[0])
-            raise StoreError(f"{path} is damaged: {error}") from None
-
-    def _wrong_labels(self, about: dict[str, Any], found: list[list[NDArray[Any]]]) -> int:
-        """Return the first segment whose labels are invalid on their own, else the last one."""
-        n = 0
-        for number, (segment, arrays) in enumerate(zip(self.manifest.segments, found, strict=True)):
-            added, n = segment.shape[self.axis] - n, segment.shape[self.axis]
-            try:
-                from_arrays(about, *joined_arrays(about, [arrays]), added)
-            except (TypeError, ValueError):
-                if added or arrays[0].size:
-                    return number
-        return -1
+            raise StoreError(f"{self.path(LABEL_PARTS[0])} is damaged: {error}") from None
 
     def cuts(self) -> NDArray[np.int64]:
         """Return the boundaries of the blocks: at most a third of the budget each, or one group."""
         each = self.manifest.index_dtype.itemsize
         each += self.dtype.itemsize * (2 if self.manifest.weighted else 1)
-        each += 8 * (len(self.segments) > 1)  # places of merged entries
         return cuts_within(self.budget // BUDGET_PARTS, self.indptr, each, 8)
 
+    def _stored(self, part: str) -> StoredArray:
+        return self.manifest.files[array_name(self.axis, part)]
+
+    def _pointers(self, first: int, last: int) -> NDArray[np.int64]:
+        found = self._read("indptr", first, last + 1 - first)
+        ends = {"begins": first == 0, "ends": last == self.manifest.shape[self.axis]}
+        check_pointers(self.path("indptr"), found, self.size, **ends)
+        return found
+
+    def _read(
+        self, part: str, first: int, count: int, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Read some elements of a file; check indices at every read, and numbers at the first."""
+        path, stored = self.path(part), self._stored(part)
+        array = np.empty(count, stored.dtype) if out is None else out
+        with reading(path), open_regular(path) as file:
+            file.seek(len(stored.header) + first * array.itemsize)
+            if not read_into(file, array):
+                raise StoreError(f"{path} ended early: it is truncated")
+        if part == "indices":
+            check_others(path, array, self.manifest.shape[1 - self.axis])
+        elif part == "positions":
+            check_others(path, array, self.size)
+        elif part in self._numbers:
+            self._numbers[part].see(first, array)
+        return array
+
     def _block(self, first: int, last: int, room: Room | None) -> Side:
-        merge = Merge(self.segments, first, last)
-        room = self._room(merge.size) if room is None else room
-        if merge.size > room["values"].size:
-            raise StoreError(f"{self.segments[-1].path('indptr')} was changed while it was read")
-        columns = {part: merge.read(part, room[part][: merge.size]) for part in room}
+        pointers = self._pointers(first, last)
+        begin, size = int(pointers[0]), int(pointers[-1] - pointers[0])
+        pointers -= begin
+        room = self._room(size) if room is None else room
+        if size > room["values"].size:
+            raise StoreError(f"{self.path('indptr')} was changed while it was read")
+        columns = {part: self._read(part, begin, size, room[part][:size]) for part in room}
         weights = columns.get("weights", columns["values"][:0])
-        mass = self._mass(merge.pointers, first)
-        block = Side(merge.pointers, columns["indices"], columns["values"], weights, mass)
-        if weights.size and (first, merge.size) not in self._summed:
-            paths = (str(segment.path("weights")) for segment in self.segments)
-            check_sums(self.segments[-1].path("mass"), " or ".join(paths), block)
-            self._summed.add((first, merge.size))
+        mass = self._mass(pointers, first)
+        block = Side(pointers, columns["indices"], columns["values"], weights, mass)
+        if weights.size and (first, size) not in self._summed:
+            check_sums(self.path("mass"), str(self.path("weights")), block)
+            self._summed.add((first, size))
         return block
 
     def _room(self, length: int) -> Room:
@@ -197,14 +228,13 @@ class StoredSide(Readable):
         counts = np.diff(pointers)
         if not self.manifest.weighted:
             return counts.astype(np.float64)
-        latest = self.segments[-1]  # its masses include all earlier segments
-        mass = latest.read("mass", first, counts.size)
-        check_masses(latest.path("mass"), mass, counts)
+        mass = self._read("mass", first, counts.size)
+        check_masses(self.path("mass"), mass, counts)
         return mass
 
     def _finish(self) -> None:
-        for segment in self.segments:
-            segment.finish()
+        """Check the range of the values after all of them were read."""
+        self._numbers["values"].finish(self.dtype, self._ranges)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -254,8 +284,61 @@ class Store(Source):
             "dtype": manifest.dtype,
             "weighted": manifest.weighted,
             "labels": [about["name"] for about in manifest.labels],
+            "columns": manifest.more,
             "bytes": sum(stored.bytes for stored in manifest.files.values()),
         }
+
+    def read_columns(self, names: Sequence[str] | None = None) -> Any:
+        """Read further columns into a pyarrow table, in the order of the observations by row.
+
+        Parameters
+        ----------
+        names
+            Some of the `columns` that the store was built with; None for all of them.
+
+        Examples
+        --------
+        >>> import os, tempfile, fastemf, pyarrow as pa
+        >>> log = pa.table({"r": ["b", "a", "b"], "c": [1, 1, 2], "ms": [5.0, 7.0, 6.0],
+        ...                 "hour": [3, 9, 4]})
+        >>> path = os.path.join(tempfile.mkdtemp(), "log")
+        >>> columns = dict(rows="r", cols="c", values="ms", columns=["hour"])
+        >>> fastemf.store.build(log, path, **columns).read_columns().to_pydict()
+        {'hour': [3, 4, 9]}
+        """
+        manifest = self.by_row.manifest
+        if isinstance(names, str):
+            raise TypeError(f"names must be a list of column names, got {names!r}")
+        names = manifest.more if names is None else list(names)
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"names must be one or more distinct columns, got {names}")
+        for name in names:
+            if name not in manifest.more:
+                raise ValueError(
+                    f"names must be columns that the store was built with, {manifest.more}, got "
+                    f"{name!r}"
+                )
+        pa = arrow()
+        from pyarrow import parquet
+
+        folder = data_folder(self.path, manifest.generation)
+        tables = []
+        for part in range(1, 1 + manifest.parts):
+            path = folder / columns_name(part)
+            try:
+                with reading(path):
+                    tables.append(parquet.read_table(path, columns=names))
+            except pa.ArrowException as error:
+                raise StoreError(f"{path} is damaged: {one_line(str(error))}") from None
+        path = folder / columns_name(1)
+        try:
+            table = pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise StoreError(f"{path} is damaged: {one_line(str(error))}") from None
+        places = self.by_row.read_positions(0, self.size)
+        if len(table) != self.size or table.column_names != names:
+            raise StoreError(f"{path} is damaged: it has {len(table)} lines")
+        return table.take(places)
 
 
 def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
@@ -305,13 +388,12 @@ def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:
 
 
 def hold_state(folder: Path) -> tuple[Manifest, Hold]:
-    """Read the manifest and lock its segments, so that no append removes one of them."""
+    """Read the manifest and lock its generation, so that no append removes it."""
     while True:
         before = _identity(folder)
         try:
             manifest = Manifest.read(folder)
-            paths = [folder / one.file(array_name(0, "indptr")) for one in manifest.segments]
-            hold = Hold(paths)
+            hold = Hold(folder, manifest.generation)
         except StoreError:
             if _identity(folder) == before:
                 raise
@@ -332,11 +414,11 @@ def _identity(folder: Path) -> tuple[int, ...]:
 def open_state(folder: Path, manifest: Manifest, hold: Hold, budget: int) -> Store:
     """Open the store described by a manifest."""
     rooms: list[Room] = []
-    ranges: dict[int, dict[Path, tuple[float, float]]] = {}
+    ranges: dict[Path, tuple[float, float]] = {}
     sides = [StoredSide(folder, axis, manifest, budget, hold, rooms, ranges) for axis in (0, 1)]
     by_row, by_col = (float(side.mass.sum()) for side in sides)  # reading checks them
     if not math.isclose(by_row, by_col, rel_tol=1e-6):
-        names = " or ".join(str(side.segments[-1].path("mass")) for side in sides)
+        names = " or ".join(str(side.path("mass")) for side in sides)
         raise StoreError(
             f"{names} is damaged: both must have the same sum, got {by_row} and {by_col}"
         )
@@ -366,4 +448,17 @@ def read_block(path: str | os.PathLike[str], axis: int, first: int, last: int) -
 
 def read_state(path: str, manifest: Manifest, axis: int, first: int, last: int) -> Side:
     """Read a block of the state described by a manifest, even after later appends."""
-    return StoredSide(Path(path), axis, manifest, BUDGET, Hold([])).read(first, last)
+    return StoredSide(Path(path), axis, manifest, BUDGET, None).read(first, last)
+
+
+def cuts_within(budget: int, indptr: NDArray[np.int64], entry: int, row: int) -> NDArray[np.int64]:
+    """Return the boundaries of runs of rows of at most `budget` bytes, or of one row.
+
+    An entry takes `entry` bytes and a row takes `row`.
+    """
+    cost = indptr * entry + row * np.arange(indptr.size)
+    cuts = [0]
+    while cuts[-1] < indptr.size - 1:
+        last = int(np.searchsorted(cost, cost[cuts[-1]] + budget, side="right")) - 1
+        cuts.append(max(last, cuts[-1] + 1))
+    return np.array(cuts, np.int64)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.sources.store.files import checksum, header, open_regular
-from fastemf.sources.store.manifest import StoredArray, StoreError, array_name, reading
+from fastemf.sources.store.files import checksum, open_regular
+from fastemf.sources.store.manifest import Manifest, StoreError, data_folder, reading
 from fastemf.sources.store.reading import StoredSide, hold_state, open_state
 
 BUDGET = 1 << 26
@@ -38,29 +37,25 @@ def verify(path: str | os.PathLike[str]) -> None:
     """
     folder = Path(os.path.abspath(path))
     manifest, hold = hold_state(folder)
-    check_checksums(folder, manifest.files)
+    check_checksums(folder, manifest)
     store = open_state(folder, manifest, hold, BUDGET)
     if _digest(store.by_row) != _digest(store.by_col):
         raise StoreError(
-            f"{folder / array_name(1, 'indices')} is damaged, or another file of entries: the "
+            f"{store.by_col.path('indices')} is damaged, or another file of entries: the "
             "entries by column differ from those by row"
         )
 
 
-def check_checksums(folder: Path, files: Mapping[str, StoredArray]) -> None:
+def check_checksums(folder: Path, manifest: Manifest) -> None:
     """Raise an error if the checksum of a file does not match."""
-    for name, stored in files.items():
-        with reading(folder / name):
-            if checksum(folder / name) != stored.crc32:
-                raise StoreError(
-                    f"{folder / name} is damaged: its checksum does not match the manifest"
-                )
-            expected = header(np.dtype(stored.dtype), stored.length)
-            with open_regular(folder / name) as file:
-                if file.read(len(expected)) != expected:
-                    raise StoreError(
-                        f"{folder / name} is damaged: its header is not that of a vector"
-                    )
+    for name, stored in manifest.files.items():
+        path = data_folder(folder, manifest.generation) / name
+        with reading(path):
+            if checksum(path) != stored.crc32:
+                raise StoreError(f"{path} is damaged: its checksum does not match the manifest")
+            with open_regular(path) as file:
+                if file.read(len(stored.header)) != stored.header:
+                    raise StoreError(f"{path} is damaged: its header is not that of a vector")
 
 
 def _digest(side: StoredSide) -> int:

@@ -263,9 +263,25 @@ def test_files_equal_memory(client, tmp_path):
     settings = {"omega": 0.2, "k": 3, "max_iter": 2, "intercepts": True, "shape": SHAPE}
     # Two of the parts are empty; the columns are positions.
     paths = write_parts(tmp_path, DATA, [0, 0, 1, 450, 450, 900], times=weights)
-    fit = quietly(paths, client=client, weights="times", **NAMES, **settings)
+    named = NAMES | {"weights": "times", "client": client, "store_path": tmp_path / "store"}
+    fit = quietly(paths, **named, **settings)
     assert_equal_fits(fit, quietly(DATA, weights=weights, **settings))
     assert fit.row_labels is None
+    assert fastemf.store.open(tmp_path / "store").size == 900
+
+
+def test_tables_and_triplets_are_built_into_a_store(client, tmp_path):
+    table = pa.table(dict(zip(NAMES.values(), (DATA[0] * 10, *DATA[1:]), strict=True)))
+    settings = {"omega": 0.2, "k": 3, "max_iter": 2}
+    for number, (R, names) in enumerate(((table, NAMES), (DATA, {"shape": SHAPE}))):
+        path = tmp_path / f"{number}"
+        fit = quietly(R, client=client, store_path=path, **names, **settings)
+        expected = quietly(R, **names, **settings)
+        assert_equal_fits(fit, expected)
+        assert fit.row_labels == expected.row_labels
+        assert_equal_fits(quietly(path, client=client, **settings), expected)
+    with pytest.raises(FileExistsError, match="exists: delete it, or choose another path"):
+        quietly(DATA, client=client, store_path=path, shape=SHAPE, **settings)
 
 
 def test_labels_of_parts(client, tmp_path):
@@ -281,13 +297,14 @@ def test_labels_of_parts(client, tmp_path):
         (tmp_path / f"{number}.csv").write_text("\n".join([",".join(NAMES.values()), *lines]))
     csv = [tmp_path / "1.csv", tmp_path / "0.csv"]
     stored = build(tmp_path, paths, **NAMES)
-    for source, names in ((paths, NAMES), (stored, {}), (csv, NAMES)):
+    first, second = ({**NAMES, "store_path": tmp_path / name} for name in ("first", "second"))
+    for source, names in ((paths, first), (stored, {}), (csv, second)):
         fit = quietly(source, 0.2, 2, max_iter=2, client=client, **names)
         assert_equal_fits(fit, reference)
         assert (fit.row_labels, fit.col_labels) == (reference.row_labels, reference.col_labels)
 
 
-def test_a_dask_frame_equals_memory(client):
+def test_a_dask_frame_equals_memory(client, tmp_path):
     dd = pytest.importorskip("dask.dataframe")
     import pandas as pd
 
@@ -295,7 +312,9 @@ def test_a_dask_frame_equals_memory(client):
     table = pd.DataFrame({"other": "text", "item": cols, "user": rows, "seconds": values})
     frame = dd.from_pandas(table, npartitions=5)
     settings = {"omega": 0.8, "k": 2, "max_iter": 2, "shape": SHAPE}
-    fit = quietly(frame[frame["user"] != 7], client=client, **NAMES, **settings)
+    named = NAMES | {"client": client, "store_path": tmp_path / "store"}
+    fit = quietly(frame[frame["user"] != 7], **named, **settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
     kept = rows != 7
     assert_equal_fits(fit, quietly((rows[kept], cols[kept], values[kept]), **settings))
     assert 7 in fit.unseen_rows
@@ -345,16 +364,15 @@ def test_killed_workers_do_not_change_the_result(what, when, tmp_path):
             R, names = build(tmp_path, data), {}
         else:
             R = write_parts(tmp_path, data, [0, 20_000, 70_000, 100_000])
-            names = {**NAMES, "shape": reference.shape}
+            names = {**NAMES, "shape": reference.shape, "store_path": tmp_path / "store"}
         fit = quietly(R, client=client, callback=killer, **names, **settings)
         killer.finish()
     assert_equal_fits(fit, reference)
 
 
 @pytest.mark.compiled
-def test_lost_blocks_are_read_from_the_opened_state(tmp_path, monkeypatch):
-    # Meanwhile observations are appended and all segments are merged.
-    monkeypatch.setattr("fastemf.sources.store.appending.MOST_SEGMENTS", 2)
+def test_lost_blocks_are_read_from_the_opened_state(tmp_path):
+    # Meanwhile observations are appended twice.
     data = triplets(3000, 1000, 100_000)
     settings = {"omega": 0.1, "k": 8, "max_iter": 4, "tol": 0}
     reference = quietly(data, **settings)
@@ -370,10 +388,10 @@ def test_lost_blocks_are_read_from_the_opened_state(tmp_path, monkeypatch):
         fit = quietly(path, client=client, callback=append_and_kill, **settings)
         killer.finish()
     assert_equal_fits(fit, reference)
-    assert (path / "rows.values.npy").exists()
+    assert (path / "data-1" / "rows.values.npy").exists()
     del fit
     assert fastemf.store.append(path, DATA).size == 200_900
-    assert not (path / "rows.values.npy").exists()
+    assert [found.name for found in path.glob("data-*")] == ["data-4"]
 
 
 def test_lost_data_are_sent_again(client, path, monkeypatch):
@@ -430,6 +448,7 @@ def test_wrong_arguments(client, path, tmp_path, monkeypatch):
     closed.close()
     frame = dd.read_parquet([str(part) for part in parts])
     empty = write_parts(tmp_path, DATA, [0, 0, 0])
+    built = NAMES | {"store_path": tmp_path / "built"}
     refusals = [
         (path, {"client": "tcp://127.0.0.1:8786"}, "client must be a distributed.Client or None"),
         (path, {"client": closed}, "client must be connected.*closed"),
@@ -437,15 +456,18 @@ def test_wrong_arguments(client, path, tmp_path, monkeypatch):
         (path, {"k": 1000}, "k must be at most"),
         (path, {"shape": (9, 9)}, "shape must not be given with a store"),
         (path, {"n_jobs": 0}, "n_jobs must not be 0"),
-        (sp.csr_matrix(np.eye(3)), {}, r"R must be a store.*got csr_matrix.*store\.build"),
-        (empty, NAMES, "at least one observation, got none in 2 parts"),
-        (parts, {"rows": "user", "values": "seconds"}, "cols must name a column of the table"),
-        (frame, NAMES | {"rows": "users"}, "the Dask DataFrame has no column 'users'"),
-        ([tmp_path / "x.parquet"], NAMES, r"x.parquet: every worker must.*\(worker tcp"),
+        (path, {"store_path": tmp_path / "built"}, "store_path must not be given with a store"),
+        (sp.csr_matrix(np.eye(3)), {}, r"R must be a store.*store_path=.*got csr_matrix"),
+        (parts, NAMES, r"R must be a store.*store_path= must name a folder.*got list"),
+        (frame, NAMES, r"R must be a store.*store_path= must name a folder.*got DataFrame"),
+        (pa.table({"user": [1]}), built | {"cols": None}, "cols must name a column of the table"),
+        (frame, built | {"rows": "users"}, "the Dask DataFrame has no column 'users'"),
+        (empty, built, "at least one observation, got none"),
     ]
     for R, options, match in refusals:
         with pytest.raises((TypeError, ValueError), match=match):
             quietly(R, **({"omega": 0.5, "k": 1, "client": client} | options))
+        assert not (tmp_path / "built").exists()
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ModuleNotFoundError, match=r"fastemf\[dask\]"):
         fastemf.complete(path, 0.5, 1, client=client)
@@ -467,7 +489,7 @@ def test_errors_of_a_callback_and_of_a_damaged_store(client, path):
 
     with pytest.raises(RuntimeError, match="stop here"):
         quietly(path, 0.5, 2, client=client, callback=stop)
-    indices = path / "cols.indices.npy"
+    indices = path / "data-1" / "cols.indices.npy"
     content = bytearray(indices.read_bytes())
     content[-4:] = b"\xff\xff\xff\x7f"
     indices.write_bytes(content)
@@ -477,9 +499,9 @@ def test_errors_of_a_callback_and_of_a_damaged_store(client, path):
 
 ODD = {
     "no column 'seconds'": {"seconds": None},
-    "one type in all parts, got float32 in .*odd.parquet and float64": {"seconds": np.float32},
+    "must have one type": {"seconds": np.float32},
     "rows of .*must hold integers|must hold integers": {"user": str},
-    r"must be finite.*inf at entry 0 of .*odd.parquet": {"seconds": lambda s: s * np.inf},
+    r"must be finite.*inf at .*odd.parquet": {"seconds": lambda s: s * np.inf},
     "must not be negative": {"item": lambda i: -1 - i},
     "must be below 40": {"item": lambda i: i + 1000},
     "weights must be finite and positive": {"times": lambda w: -w},
@@ -498,7 +520,17 @@ def test_a_part_that_cannot_be_fitted(message, client, tmp_path):
     parquet.write_table(pa.table(columns), tmp_path / "odd.parquet")
     paths.insert(0, tmp_path / "odd.parquet")
     with pytest.raises((ValueError, TypeError, IndexError), match=message):
-        quietly(paths, 0.5, 1, client=client, shape=SHAPE, weights="times", **NAMES)
+        quietly(
+            paths,
+            0.5,
+            1,
+            client=client,
+            shape=SHAPE,
+            weights="times",
+            store_path=tmp_path / "store",
+            **NAMES,
+        )
+    assert not (tmp_path / "store").exists()
 
 
 def test_labels_of_two_kinds(client, tmp_path):
@@ -507,5 +539,5 @@ def test_labels_of_two_kinds(client, tmp_path):
         (tmp_path / name).mkdir()
         write_parts(tmp_path / name, (users, cols, values), [0, 900])
     paths = [tmp_path / "a" / "0.parquet", tmp_path / "b" / "0.parquet"]
-    with pytest.raises(TypeError, match="column 'user' must hold labels of one kind, got int64"):
-        quietly(paths, 0.5, 1, client=client, **NAMES)
+    with pytest.raises((TypeError, ValueError), match="column 'user' must have one type"):
+        quietly(paths, 0.5, 1, client=client, store_path=tmp_path / "store", **NAMES)

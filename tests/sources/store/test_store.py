@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
         for weighted in (False, True):
             R, weights = make(dtype, weighted)
             path = folder / name_of(dtype, weighted)
-            store.build(R, path, weights=weights, shape=(M, N), budget=2000)
+            store.build(R, path, weights=weights, shape=(M, N), memory_limit=2000)
     return folder
 
 
@@ -134,17 +134,18 @@ def test_errors_name_the_row_of_the_matrix(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # which `quietly` cannot do on two threads
 def test_two_readers_at_once_and_nothing_is_written(copy):
     def state():
-        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in copy.iterdir()}
+        return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in copy.rglob("*")}
 
-    before = state()
+    before, folders = state(), [copy, copy / "data-1"]
     for path in [*before, copy]:
-        path.chmod(0o555 if path == copy else 0o444)
+        path.chmod(0o555 if path in folders else 0o444)
     opened = [store.open(copy, budget=budget) for budget in (100, TINY)]
     with ThreadPoolExecutor(2) as pool:
         fits = pool.map(lambda stored: fastemf.complete(stored, 0.2, 3, max_iter=3), opened)
     assert_equal_fits(*fits)
     assert state() == before
-    copy.chmod(0o755)
+    for path in folders:
+        path.chmod(0o755)
 
 
 # --- blocks --------------------------------------------------------------------------------
@@ -162,8 +163,7 @@ def traced_peak(run):
 
 @pytest.mark.slow
 @pytest.mark.compiled
-def test_memory_is_bounded_by_the_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr("fastemf.sources.store.appending.MOST_SEGMENTS", 2)
+def test_memory_is_bounded_by_the_budget(tmp_path):
     size, budget, shape = 1_000_000, 1_600_000, (3000, 800)
     rng = np.random.default_rng(0)
     rows, cols = (rng.integers(0, n, size + size // 2).astype(np.int32) for n in shape)
@@ -171,20 +171,28 @@ def test_memory_is_bounded_by_the_budget(tmp_path, monkeypatch):
     small, first = (tuple(column[:count] for column in R) for count in (5000, size))
     second = tuple(column[size:] for column in R)
     fit = partial(quietly, max_iter=1, intercepts=True, reg="noise")
-    store.build(small, tmp_path / "small", shape=shape, budget=budget // 100)
+    store.build(small, tmp_path / "small", shape=shape, memory_limit=budget // 100)
     fit(tmp_path / "small")  # loads all kernels
     path, data = tmp_path / "store", 12 * size  # bytes of one side
     slack = 1 << 22  # factors, the start's sketches, and stretches of 65,536 in float64
     writes = partial(store.build, first, path, shape=shape), partial(store.append, path, second)
     for write in writes:
-        peak, stored = traced_peak(partial(write, budget=budget))
+        peak, stored = traced_peak(partial(write, memory_limit=budget))
         assert peak < 2 * budget < data / 3
         peak, found = traced_peak(partial(fit, store.open(path, budget=budget)))
         assert peak < budget + slack < data / 2
-    assert len(stored.by_row.segments) == 2
+    assert stored.size == rows.size
     assert_equal_fits(fit(R, shape=shape), found)
-    peak, _ = traced_peak(lambda: store.append(path, small, budget=budget))  # merges both segments
-    assert peak < 2 * budget
+    row = (np.zeros(size, np.int32), *first[1:])  # longer than the limit
+    writes = (
+        partial(store.build, row, tmp_path / "row"),
+        partial(store.append, tmp_path / "row", row),
+    )
+    for write in writes:
+        peak, stored = traced_peak(partial(write, memory_limit=budget, weights=row[2] + 1))
+        assert peak < 2 * budget < data / 3
+    twice = tuple(map(np.concatenate, zip(row, row, strict=True)))
+    assert stored.digest() == observe(twice, weights=twice[2] + 1).digest()
 
 
 # --- wrong use -----------------------------------------------------------------------------
@@ -210,7 +218,7 @@ def test_tasks_that_need_memory_refuse_stores(folder):
 def test_a_store_describes_itself(folder):
     stored = store.open(folder / name_of(np.float32, True))
     assert repr(stored) == f"<Store {M} x {N}, {SIZE} observations, float32, weights>"
-    on_disk = sum(path.stat().st_size for path in stored.path.glob("*.npy"))
+    on_disk = sum(path.stat().st_size for path in stored.path.rglob("*.npy"))
     facts = {"shape": (M, N), "size": SIZE, "dtype": "float32", "weighted": True, "bytes": on_disk}
     assert stored.info == stored.info | facts
     with pytest.raises(AttributeError):
@@ -225,7 +233,7 @@ def test_a_labelled_store_gives_a_labelled_fit(tmp_path):
     names = {"rows": "client", "cols": "service", "values": "ms"}
     table = pa.table({"client": [f"c{i}" for i in rows], "service": 7 - cols, "ms": values})
     expected = quietly(table, **names)
-    built = store.build(table, tmp_path / "store", budget=3000, **names)
+    built = store.build(table, tmp_path / "store", memory_limit=3000, **names)
     assert repr(built).endswith("float64, labels>")
     fit = quietly(store.open(built.path, budget=TINY))
     assert_equal_fits(fit, expected)
@@ -240,7 +248,7 @@ def test_a_labelled_store_gives_a_labelled_fit(tmp_path):
 
 
 def test_the_golden_store_opens():
-    # Built from four observations of labelled cells with weights, then two appended.
+    # Built from four observations of labelled cells with weights and the hour, then two appended.
     stored = store.open(Path(__file__).parents[2] / "golden" / "store-v1")
     store.verify(stored.path)
     assert stored.row_labels.values.tolist() == ["a", "b", "ü", "new"]
@@ -249,3 +257,4 @@ def test_the_golden_store_opens():
     assert stored.by_col.mass.tolist() == [6.0, 2.0, 2.0]
     assert stored.expectile(0.5) == (1 * 1 + 2 * 2 + 4 * 1 + 8 * 3 + 16 * 2 + 32 * 1) / 10
     assert store.read_block(stored.path, 0, 0, 4).values.tolist() == [1, 2, 4, 8, 16, 32]
+    assert stored.read_columns().to_pydict() == {"hour": [0, 1, 3, 2, 5, 4]}

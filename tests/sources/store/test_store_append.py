@@ -1,10 +1,11 @@
 """Appended stores equal stores built from all observations at once, and are atomic."""
 
+import gc
 import json
+import os
 import shutil
 import sys
 from functools import partial
-from itertools import pairwise
 
 import numba
 import numpy as np
@@ -18,9 +19,8 @@ from test_store_build import assert_same
 
 from fastemf import cli, store
 from fastemf.sources.memory import observe
-from fastemf.sources.store import appending
-from fastemf.sources.store.locks import APPENDING
-from fastemf.sources.store.manifest import Manifest
+from fastemf.sources.store import folders
+from fastemf.sources.store.folders import MARK, STAGE, generations
 from fastemf.support import file_locks
 
 INTERPRETED = bool(numba.config.DISABLE_JIT)
@@ -44,25 +44,15 @@ def state(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def numbers(path):
-    return [segment.number for segment in Manifest.read(path).segments]
-
-
-def assert_only_used_folders(path):
-    folders = {entry.name for entry in path.iterdir() if entry.is_dir()}
-    assert folders == {f"segment-{number}" for number in numbers(path) if number}
+def assert_no_leftovers(path):
+    number = store.open(path).by_row.manifest.generation
+    assert {entry.name for entry in path.iterdir()} == {"manifest.json", f"data-{number}"}
 
 
 @pytest.fixture
 def path(tmp_path):
     store.build(part(0), tmp_path / "store")
     return tmp_path / "store"
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Merge segments when there are three."""
-    monkeypatch.setattr(appending, "MOST_SEGMENTS", 3)
 
 
 # --- the same bits -------------------------------------------------------------------------
@@ -82,18 +72,17 @@ def parts(draw):
 
 @given(parts(), st.sampled_from([1, 150, 700, 1 << 28]))
 @settings(max_examples=5 if INTERPRETED else 25)
-def test_any_parts_equal_memory(tmp_path_factory, data, budget):
+def test_any_parts_equal_memory(tmp_path_factory, data, memory_limit):
     found, weights = data
     path = tmp_path_factory.mktemp("any") / "store"
-    store.build(found[0], path, weights=weights[0], budget=budget)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(appending, "MOST_SEGMENTS", 3)
-        for one, v in zip(found[1:], weights[1:], strict=True):
-            opened = store.append(path, one, weights=v, budget=budget)
+    store.build(found[0], path, weights=weights[0], memory_limit=memory_limit)
+    for one, v in zip(found[1:], weights[1:], strict=True):
+        digest = store.append(path, one, weights=v, memory_limit=memory_limit).digest()
     together = None if weights[0] is None else np.concatenate(weights)
     expected = observe(joined(*found), weights=together)
     assert_same(path, expected)
-    assert opened.digest() == store.open(path, budget=budget).digest() == expected.digest()
+    assert digest == expected.digest()
+    assert_no_leftovers(path)
     for budget in (TINY, 1 << 28):
         again = store.open(path, budget=budget)
         assert (again.rms(0.5), again.mass) == (expected.rms(0.5), expected.mass)
@@ -176,7 +165,7 @@ LABELS = {
 
 @pytest.mark.parametrize("case", LABELS)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_labels_grow_and_keep_their_positions(tmp_path, few, case, axis):
+def test_labels_grow_and_keep_their_positions(tmp_path, case, axis):
     first, second = LABELS[case]
     tables = []
     for labels, others in ((first, ["x", "y", "x"]), (second, ["y", "z", "w"])):
@@ -224,7 +213,7 @@ def test_labels_of_another_kind(tmp_path):
     ):
         with pytest.raises(TypeError, match=match):
             store.append(tmp_path / "store", source, **NAMES)
-    with pytest.raises(TypeError, match="labels or positions throughout, got both"):
+    with pytest.raises(TypeError, match="labels or positions as those of the store, got positions"):
         store.append(tmp_path / "store", ([0], [0], [1.0]))
     assert state(tmp_path / "store") == before
 
@@ -253,7 +242,7 @@ BAD = {
                       r"rows go up to 8589934592 \(entry 0 of the triplets\): identifiers must"),
     "a second chunk": (lambda: (iter([part(1), ([0], [-1], [1.0])]), None), IndexError,
                        r"cols must not be negative, got -1 \(entry 0 of chunk 1\)"),
-    "another thing": (lambda: ({}, None), TypeError, "source must be a Parquet or CSV file"),
+    "another thing": (lambda: ({}, None), TypeError, "source must be a file, a list or a folder"),
 }  # fmt: skip
 
 
@@ -278,99 +267,193 @@ def test_append_needs_a_store(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_is_detected_before_writing(path, monkeypatch):
+def test_a_full_disk_is_detected_before_sorting(path, monkeypatch):
     before = state(path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100})())
-    with pytest.raises(OSError, match=r"needs 1,760 bytes in .*, where 100 bytes are free"):
+    with pytest.raises(OSError, match=r"needs 2,560 bytes in .*, where 100 bytes are free"):
         store.append(path, part(1))
     assert state(path) == before
 
 
-# --- segments ------------------------------------------------------------------------------
+# --- generations ---------------------------------------------------------------------------
 
 
-def test_many_segments_are_merged(path):
-    sizes = []
-    for seed in range(1, 50):
-        store.append(path, part(seed, 2))
-        sizes.append([segment.size for segment in Manifest.read(path).segments])
-    assert max(map(len, sizes)) == appending.MOST_SEGMENTS
-    assert sizes[6] == [40] + 7 * [2]
-    assert sizes[7] == [40, 14, 2]
-    merged = [after[-2] for before, after in pairwise(sizes) if len(after) <= len(before)]
-    assert len(merged) < 12
-    assert sum(merged) < 4 * sum(sizes[-1])
-    assert_same(path, observe(joined(part(0), *(part(seed, 2) for seed in range(1, 50)))))
-    assert_only_used_folders(path)
-
-
-def test_a_merge_refuses_damaged_files(path, few):
-    for seed in (1, 2):
-        store.append(path, part(seed))
-    damaged = path / "segment-2" / "cols.values.npy"
-    content = bytearray(damaged.read_bytes())
+def flip(file):
+    """Change one bit of the last number in a file."""
+    content = bytearray(file.read_bytes())
     content[-8] ^= 1
-    damaged.write_bytes(content)
+    file.write_bytes(content)
+
+
+def test_damaged_files_are_not_written_again(path):
+    store.append(path, part(1))
+    flip(path / "data-2" / "cols.values.npy")
     before = state(path)
-    with pytest.raises(store.StoreError, match=r"segment-2/cols\.values\.npy is damaged"):
-        store.append(path, part(3))
+    with pytest.raises(store.StoreError, match=r"data-2.cols\.values\.npy is damaged"):
+        store.append(path, part(2))
     assert state(path) == before
 
 
 @POSIX
-def test_readers_keep_their_state(path, few):
+def test_readers_keep_their_state(path):
     readers = []
-    for seed in range(1, 8):
-        opened = store.open(path, budget=TINY)
-        expected = observe(joined(*(part(before) for before in range(seed))))
-        readers.append((opened, expected))
+    for seed in range(1, 6):
+        expected = observe(joined(*map(part, range(seed))))
+        readers.append((store.open(path, budget=TINY), expected))
         store.append(path, part(seed))
+    assert generations(path) == [1, 2, 3, 4, 5, 6]
     for opened, expected in readers:
         assert opened.digest() == expected.digest()
         assert opened.rms() == expected.rms()
-    assert len(list(path.glob("segment-*"))) > len(numbers(path))
-    del opened, readers
-    store.append(path, part(8))
-    assert len(list(path.glob("segment-*"))) == len(numbers(path))
-    assert not (path / "rows.values.npy").exists()
+    opened, expected = readers[2]
+    del readers
+    store.append(path, part(6))
+    assert generations(path) == [3, 7]
+    assert opened.digest() == expected.digest()
+    del opened
+    store.append(path, part(7))
+    assert_no_leftovers(path)
 
 
-def test_other_files_are_not_removed(path, few):
-    (path / "notes").write_text("mine")
-    (path / "segment-1").mkdir()
-    (path / "segment-1" / "notes").write_text("mine")
-    (path / "segment-02").mkdir()
-    for seed in range(1, 6):
+@POSIX
+def test_a_reader_that_opens_during_an_append(path):
+    opened = []
+
+    def chunks():
+        opened.append(store.open(path))
+        yield part(1)
+        opened.append(store.open(path))
+
+    store.append(path, chunks())
+    assert [one.digest() for one in opened] == [observe(part(0)).digest()] * 2
+    assert generations(path) == [1, 2]
+
+
+@POSIX
+def test_opening_again_when_the_generation_is_removed_meanwhile(path, monkeypatch):
+    lock, appended = folders.try_lock, []
+
+    def late(handle, *, shared=False):
+        if shared and not appended:  # the manifest was read, and its generation is not locked yet
+            appended.append(True)
+            store.append(path, part(1))
+        return lock(handle, shared=shared)
+
+    monkeypatch.setattr(folders, "try_lock", late)
+    opened = store.open(path)
+    assert opened.digest() == observe(joined(part(0), part(1))).digest()
+    assert_no_leftovers(path)
+
+
+def test_without_locks_the_previous_generation_stays(path, monkeypatch):
+    monkeypatch.setattr(file_locks, "fcntl", None)
+    (path / "data-7").mkdir()
+    (path / "data-7" / "notes").write_text("mine")  # the next generation is 8
+    opened = store.open(path)
+    store.append(path, part(1))
+    assert generations(path) == [1, 7, 8]
+    assert opened.digest() == observe(part(0)).digest()
+    store.append(path, part(2))
+    assert generations(path) == [7, 8, 9]
+    assert_same(path, observe(joined(*map(part, range(3)))))
+
+
+@POSIX
+def test_leftovers_of_a_killed_append_are_removed(path):
+    # It was killed after its generation was renamed and before the manifest was replaced.
+    copy = shutil.copytree(path, path.with_name("copy"))
+    store.append(copy, part(5))
+    shutil.copytree(copy / "data-2", path / "data-2")
+    for name in (STAGE, "scratch"):
+        (path / ".append" / name).mkdir(parents=True)
+    (path / ".append" / MARK).touch()
+    assert store.open(path).digest() == observe(part(0)).digest()
+    store.verify(path)
+    with pytest.warns(UserWarning, match=r"removing .*\.append, left by an interrupted append"):
+        store.append(path, part(1))
+    assert_same(path, observe(joined(part(0), part(1))))
+    assert_no_leftovers(path)
+
+
+@POSIX
+def test_other_files_are_not_removed(path, tmp_path):
+    other = store.build(part(9), tmp_path / "other").path / "data-1"
+    for name in ("notes", "data-1/notes", "data-02/rows.values.npy", "data-4/notes", "data-5"):
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text("mine")
+    (path / "data-6").symlink_to(other)
+    kept = {file: content for file, content in state(path).items() if content == b"mine"}
+    elsewhere = state(other)
+    for seed in range(1, 4):
         store.append(path, part(seed))
-    assert (path / "notes").read_text() == (path / "segment-1" / "notes").read_text() == "mine"
-    assert (path / "segment-02").is_dir()
-    assert_same(path, observe(joined(*map(part, range(6)))))
+    assert state(path).items() >= kept.items()
+    assert len(kept) == 5
+    assert state(other) == elsewhere
+    assert_same(path, observe(joined(*map(part, range(4)))))
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_a_foreign_folder_in_the_way(path, kind):
+    place = path / ".append"
+    if kind == "file":
+        place.write_text("mine")
+    elif kind == "link":
+        place.symlink_to("nowhere")
+    else:
+        place.mkdir()
+        (place / "notes").write_text("mine")
+    before = state(path)
+    with pytest.raises(FileExistsError, match=r"\.append is in the way"):
+        store.append(path, part(1))
+    assert state(path) == before
 
 
 # --- all or nothing ------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("faults", ["interrupt", "full disk", "fsync"], indirect=True)
-def test_an_append_that_fails_at_any_step_leaves_the_store(path, few, faults):
-    store.append(path, part(1))
-    store.append(path, part(2))  # the next append also merges
+@pytest.mark.parametrize("faults", ["interrupt", "full disk", "fsync", "rename"], indirect=True)
+def test_an_append_that_fails_at_any_step_leaves_the_store(path, faults):
+    rows, cols, values = part(0)
+    hours = np.arange(values.size)
+    day = table(rows, cols, values).append_column("hour", pa.array(hours))
+    shutil.rmtree(path)
+    store.build(day, path, shape=(9, 7), columns=["hour"], **NAMES)
     copy = shutil.copytree(path, path.with_name("copy"))
     faults.calls = 0
-    store.append(copy, part(3), budget=2000)
-    assert faults.calls >= 20
-    old, new = (observe(joined(*map(part, range(count)))).digest() for count in (3, 4))
+    store.append(copy, day, memory_limit=2000)
+    assert faults.calls >= 10 or os.rename == faults.call
+    old, new = (observe(joined(*[part(0)] * count)).digest() for count in (1, 2))
 
     def append():
         shutil.rmtree(copy)
         shutil.copytree(path, copy)
-        store.append(copy, part(3), budget=2000)
+        store.append(copy, day, memory_limit=2000)
 
     for _ in faults.fail_each(append):
         assert store.open(copy).digest() == old
-        assert_only_used_folders(copy)
-        assert store.append(copy, part(3)).digest() == new
+        assert_no_leftovers(copy)
+        assert store.append(copy, day).digest() == new
+        assert sorted(store.open(copy).read_columns()["hour"].to_pylist()) == sorted([*hours] * 2)
     store.verify(copy)
+
+
+def test_an_interrupt_just_after_the_manifest_was_replaced(path, monkeypatch):
+    write = folders._write_manifest
+
+    def interrupted(*args):
+        write(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, "_write_manifest", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.append(path, part(1))
+    assert_same(path, observe(joined(part(0), part(1))))
+    monkeypatch.undo()
+    gc.collect()  # the traceback held the previous generation
+    store.append(path, part(2))
+    assert_same(path, observe(joined(*map(part, range(3)))))
+    assert_no_leftovers(path)
 
 
 # --- several at once -------------------------------------------------------------------------
@@ -380,23 +463,24 @@ def test_an_append_that_fails_at_any_step_leaves_the_store(path, few, faults):
 def test_two_appends_at_once(path):
     def chunks():
         yield part(1)
-        with pytest.raises(FileExistsError, match=r"append\.lock is in use: another append is run"):
+        with pytest.raises(FileExistsError, match=r"\.append is in use: another append is running"):
             store.append(path, part(2))
 
     store.append(path, chunks())
     assert_same(path, observe(joined(part(0), part(1))))
-    assert not (path / APPENDING).exists()
+    assert_no_leftovers(path)
 
 
 def test_without_locks_leftovers_are_an_error(path, monkeypatch):
     monkeypatch.setattr(file_locks, "fcntl", None)
     store.append(path, part(1))
-    (path / APPENDING).touch()
+    (path / ".append").mkdir()
+    (path / ".append" / MARK).touch()
     before = state(path)
     with pytest.raises(FileExistsError, match="delete it if none is running"):
         store.append(path, part(2))
     assert state(path) == before
-    (path / APPENDING).unlink()
+    shutil.rmtree(path / ".append")
     store.append(path, part(2))
     assert_same(path, observe(joined(*map(part, range(3)))))
 

@@ -17,12 +17,12 @@ from pyarrow import parquet
 import fastemf
 from fastemf import cli, store
 from fastemf.sources.store.files import checksum
-from fastemf.sources.store.manifest import Manifest
+from fastemf.sources.store.manifest import Manifest, _checksum
 
 M, N, SIZE = 9, 7, 60
 EVERYWHERE = ("open", "verify", "read_block", "complete")
 CONTENT = EVERYWHERE[1:]  # whatever reads the entries
-SEGMENTS = ("", "segment-1/")
+DATA = "data-2/"  # folder of the generation
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="needs links and pipes")
 NAMES = {"rows": "r", "cols": "c", "values": "b"}
 
@@ -32,15 +32,16 @@ def log(seed, m, n):
     rows, cols = rng.integers(0, m, SIZE), rng.integers(0, n, SIZE)
     rows[:m], cols[:n] = np.arange(m), np.arange(n)
     values, weights = rng.chisquare(3, SIZE) + 1, rng.uniform(0.5, 2, SIZE)
-    return pa.table({"r": [f"é{i}" for i in rows], "c": cols * 10, "b": values, "v": weights})
+    columns = {"r": [f"é{i}" for i in rows], "c": cols * 10, "b": values, "v": weights}
+    return pa.table(columns | {"hour": rng.integers(0, 24, SIZE)})
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A store of two segments with every kind of file: weights, and labels of both sides."""
+    """An appended store with every kind of file: weights, labels of both sides, other columns."""
     path = tmp_path_factory.mktemp("whole") / "store"
-    store.build(log(0, M, N), path, weights="v", **NAMES)
-    store.append(path, log(1, M + 3, N + 2), weights="v", **NAMES)
+    store.build(log(0, M, N), path, weights="v", columns=["hour"], **NAMES)
+    store.append(path, log(1, M + 3, N + 2))
     return path
 
 
@@ -51,8 +52,8 @@ def copy(whole, tmp_path):
 
 def sign(folder, name):
     """Update the checksum of a file, as an attacker would."""
-    manifest = Manifest.read(folder)
-    files = manifest.files | {name: replace(manifest.files[name], crc32=checksum(folder / name))}
+    manifest, path = Manifest.read(folder), folder / name
+    files = manifest.files | {path.name: replace(manifest.files[path.name], crc32=checksum(path))}
     (folder / "manifest.json").write_text(replace(manifest, files=files).text())
 
 
@@ -75,6 +76,8 @@ def call(how, folder):
     elif how == "read_block":
         for axis, n in enumerate((M + 3, N + 2)):
             store.read_block(folder, axis, 0, n)
+    elif how == "read_columns":
+        store.open(folder).read_columns()
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -92,12 +95,12 @@ def refused(folder, name, ways=EVERYWHERE, match="."):
 # --- files -----------------------------------------------------------------------------------
 
 FILES = [
-    f"{segment}{side}.{part}.npy"
-    for segment in SEGMENTS
+    f"{DATA}{side}.{part}.npy"
     for side in ("rows", "cols")
     for part in ("indptr", "indices", "values", "weights", "mass", "labels", "label_offsets")
     if (side, part) != ("cols", "label_offsets")  # integers have none
 ]
+FILES += [DATA + name for name in ("rows.positions.npy", "columns-1.parquet", "columns-2.parquet")]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -111,7 +114,7 @@ def test_damaged_files_are_named(copy, name):
         flipped = bytearray(content)
         flipped[place] ^= 4
         (copy / name).write_bytes(flipped)
-        refused(copy, name, ("verify",), "is damaged")
+        refused(copy, name, ("verify", "append"), "is damaged")
     (copy / name).unlink()
     refused(copy, name, ("open", "verify", "read_block"), "is missing")
 
@@ -128,7 +131,12 @@ ODD = {
 @POSIX
 @pytest.mark.parametrize("kind", ODD)
 @pytest.mark.parametrize(
-    "name", ["manifest.json", "rows.indptr.npy", "cols.values.npy", "rows.labels.npy"]
+    "name",
+    ["manifest.json"]
+    + [
+        DATA + name
+        for name in ("rows.indptr.npy", "cols.values.npy", "rows.labels.npy", "columns-1.parquet")
+    ],
 )
 def test_paths_that_are_not_files_are_named(copy, name, kind):
     (copy / name).unlink()
@@ -139,7 +147,7 @@ def test_paths_that_are_not_files_are_named(copy, name, kind):
 @POSIX
 @pytest.mark.parametrize("match", ["ended early", "cannot be read: Not a regular"])
 def test_a_file_that_changes_while_it_is_read(copy, match):
-    opened, path = store.open(copy, budget=300), copy / "rows.values.npy"
+    opened, path = store.open(copy, budget=300), copy / DATA / "rows.values.npy"
     content = path.read_bytes()
     path.unlink()
     if match == "ended early":
@@ -152,10 +160,12 @@ def test_a_file_that_changes_while_it_is_read(copy, match):
 
 @POSIX
 def test_links(copy, tmp_path):
-    shutil.move(copy / "rows.values.npy", tmp_path / "elsewhere.npy")
-    (copy / "rows.values.npy").symlink_to(tmp_path / "elsewhere.npy")
-    for how in EVERYWHERE:
+    for name in ("rows.values.npy", "columns-1.parquet"):
+        shutil.move(copy / DATA / name, tmp_path / name)
+        (copy / DATA / name).symlink_to(tmp_path / name)
+    for how in (*EVERYWHERE, "read_columns"):
         call(how, copy)
+    assert store.append(copy, log(2, M, N)).read_columns().num_rows == 3 * SIZE
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(store.StoreError, match=r"loop cannot be read: .*symbolic links"):
         store.open(tmp_path / "loop")
@@ -204,16 +214,17 @@ EDITS = [
     (lambda fields: fields["labels"][1].update(kind="datetime64[D]"), "."),
     (lambda fields: fields["files"].update({"\ud800\n": fields["files"]["rows.indptr.npy"]}), "."),
     (lambda fields: fields["files"]["cols.values.npy"].update(crc32=5), "."),
-    (lambda fields: fields.pop("segments"), "segments must be a number, a shape and a size"),
-    (lambda fields: fields.update(segments=[]), "segments must be a number, a shape"),
-    (lambda fields: fields.update(segments=fields["segments"] * 501), "segments must be a num"),
-    (lambda fields: fields["segments"].reverse(), "segments must grow up to shape"),
-    (lambda fields: fields["segments"].pop(), "segments must"),
-    (lambda fields: fields["segments"][1].update(size=39), "must add up to 120 entries"),
-    (lambda fields: fields["segments"][1].update(number=0), "segments must grow up"),
-    (lambda fields: fields["segments"][1].update(number="../x"), "segments must be a number"),
-    (lambda fields: fields["segments"][0].update(shape=[99, 1]), "segments must grow up"),
-    (lambda fields: fields["segments"][1].update(number=2), "unexpected files"),
+    (lambda fields: fields.pop("generation"), "generation must be a positive count"),
+    (lambda fields: fields.update(generation="../x"), "generation must be a positive count"),
+    (lambda fields: fields.update(generation=0), "generation must be a positive count"),
+    (lambda fields: fields.pop("columns"), "columns must be the names"),
+    (lambda fields: fields["columns"].update(rows=7), "columns must be the names"),
+    (lambda fields: fields["columns"].update(rows="another"), "its checksum does not match"),
+    (lambda fields: fields.update(more=[]), "rows.positions.npy"),
+    (lambda fields: fields.update(more=["\ud800"]), "more must be names"),
+    (lambda fields: fields.update(parts=1), "columns-2.parquet"),
+    (lambda fields: fields.update(parts=10**9), "parts must be a count"),
+    (lambda fields: fields["files"].pop("columns-1.parquet"), "columns-1.parquet"),
 ]
 
 
@@ -260,7 +271,7 @@ def test_the_layout_of_the_manifest_does_not_matter(copy):
 ALL = slice(None)
 HOSTILE = {
     EVERYWHERE: [
-        ("rows.indptr", 0, -1), ("rows.indptr", 0, 1), ("rows.indptr", -1, SIZE - 1),
+        ("rows.indptr", 0, -1), ("rows.indptr", 0, 1), ("rows.indptr", -1, 2 * SIZE - 1),
         ("cols.indptr", 3, 2**62), ("cols.indptr", 3, -(2**63)), ("rows.mass", 2, np.nan),
         ("cols.mass", 2, 0.0), ("cols.mass", 2, -1.0), ("cols.mass", 2, 1.0),
         ("rows.mass", 2, 1e300),
@@ -271,6 +282,7 @@ HOSTILE = {
         ("cols.values", 5, -np.inf), ("cols.values", 5, 1e200), ("rows.weights", 5, 0.0),
         ("cols.weights", 5, np.inf), ("cols.weights", 2, 1e150),
     ],
+    ("read_columns",): [("rows.positions", 5, 2 * SIZE), ("rows.positions", 5, -1)],
     ("verify", "complete"): [
         ("rows.values", 5, 1e150), ("cols.values", 5, -1e150), ("rows.values", ALL, 1e-300),
         ("cols.values", ALL, -1e-300),
@@ -278,36 +290,59 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("segment", SEGMENTS, ids=["built", "appended"])
 @pytest.mark.parametrize(
     ("ways", "case"), [(ways, case) for ways, cases in HOSTILE.items() for case in cases]
 )
-def test_hostile_content(copy, segment, ways, case):
+def test_hostile_content(copy, ways, case):
     name, at, value = case
-    if "mass" in name:
-        segment = SEGMENTS[-1]  # the only one whose masses are read: they include the others
-    change(copy, f"{segment}{name}.npy", lambda array: array.__setitem__(at, value))
-    refused(copy, f"{segment}{name}.npy", ways)
+    change(copy, f"{DATA}{name}.npy", lambda array: array.__setitem__(at, value))
+    refused(copy, f"{DATA}{name}.npy", ways)
 
 
-@pytest.mark.parametrize("segment", SEGMENTS, ids=["built", "appended"])
+def columns_of(path, **changes):
+    table = parquet.read_table(path)
+    for name, column in changes.items():
+        table = table.drop(["hour"]).append_column(name, pa.array(column))
+    parquet.write_table(table, path)
+
+
+COLUMNS = {
+    "garbage": lambda path: path.write_bytes(b"PAR1" + b"x" * 50 + b"PAR1"),
+    "another column": lambda path: columns_of(path, minute=[1] * SIZE),
+    "another type": lambda path: columns_of(path, hour=["x"] * SIZE),
+    "fewer lines": lambda path: parquet.write_table(parquet.read_table(path)[1:], path),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_hostile_columns(copy, case):
+    path = copy / DATA / "columns-1.parquet"
+    COLUMNS[case](path)
+    fields = json.loads((copy / "manifest.json").read_text())
+    fields["files"][path.name] |= {"length": path.stat().st_size, "crc32": checksum(path)}
+    fields.pop("crc32")
+    fields["crc32"] = _checksum(fields)
+    (copy / "manifest.json").write_text(json.dumps(fields))
+    refused(copy, f"{DATA}columns-1.parquet", ("read_columns",))
+
+
 @pytest.mark.parametrize("name", ["rows.indices.npy", "cols.indices.npy", "cols.values.npy"])
-def test_different_sides_are_detected(copy, segment, name):
+def test_different_sides_are_detected(copy, name):
     def swap(array):
         at = int(np.flatnonzero(array != array[0])[0])
         array[[0, at]] = array[[at, 0]]
 
-    change(copy, segment + name, swap)
+    change(copy, DATA + name, swap)
     match = r"cols\.indices\.npy .*entries by column differ from those by row"
     with pytest.raises(store.StoreError, match=match):
         store.verify(copy)
 
 
 def test_wrong_headers_are_detected(copy):
-    path = copy / "rows.values.npy"
-    path.write_bytes(path.read_bytes().replace(b"<f8", b"<i8", 1))
-    sign(copy, path.name)
-    refused(copy, path.name, ("verify",), "is damaged: its header")
+    name = f"{DATA}rows.values.npy"
+    (copy / name).write_bytes((copy / name).read_bytes().replace(b"<f8", b"<i8", 1))
+    sign(copy, name)
+    refused(copy, name, ("verify",), "is damaged: its header")
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 2), (3, 2), (0, M + 4)])
@@ -319,7 +354,7 @@ def test_blocks_out_of_bounds(whole, first, last):
 
 
 def test_the_command_line_prints_one_line(copy, capsys):
-    (copy / "rows.values.npy").unlink()
+    (copy / DATA / "rows.values.npy").unlink()
     for action in ("info", "verify"):
         assert cli.main(["store", action, str(copy)]) == 2
         out, err = capsys.readouterr()
@@ -343,7 +378,6 @@ SOURCES = {
     "a NUL in a number.csv": HEAD + LINES + b"a,x,1\x002\n",
     "many NULs.csv": HEAD + LINES + b"\0" * 5000 + b"\n",
     "only NULs.csv": b"\0" * 5000,
-    "a long field.csv": HEAD + LINES + b"a," + b"x" * 200_000 + b",1\n" + LINES,
     "a long word for a number.csv": HEAD + LINES + b"a,x," + b"y" * 50_000 + b"\n",
     "a quote that never ends.csv": HEAD + LINES + b'"a,x,1\n' + LINES,
     "no UTF-8.csv": HEAD + LINES + b"\xff\xfe,x,1\n",
@@ -365,8 +399,8 @@ def test_damaged_sources(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(SOURCES[name])
     with pytest.raises((ValueError, OSError)) as caught:
-        store.build(path, tmp_path / "store", **NAMES, budget=1 << 16)
-    assert str(caught.value).startswith(str(path))
+        store.build(path, tmp_path / "store", **NAMES, memory_limit=1 << 16)
+    assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1000

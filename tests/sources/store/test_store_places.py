@@ -1,6 +1,7 @@
 """Temporary folders of builds: cleanup, races, failures."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 
 from fastemf import store
-from fastemf.sources.store import workplace
-from fastemf.sources.store.workplace import FILES, MARK, MARK_TEXT
+from fastemf.sources.store import folders
+from fastemf.sources.store.folders import MARK, SCRATCH, STAGE
 from fastemf.support import file_locks
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs locks of POSIX")
@@ -29,10 +30,11 @@ def partial(target):
 
 def leftover(partial):
     """Create the leftovers of a killed build."""
-    (partial / FILES).mkdir(parents=True)
-    (partial / MARK).write_bytes(MARK_TEXT)
-    (partial / FILES / "spill.rows").write_bytes(b"\0" * 99)
-    (partial / FILES / "rows.values.npy").write_bytes(b"\0" * 99)
+    for folder in (SCRATCH, f"{STAGE}/data-1"):
+        (partial / folder).mkdir(parents=True)
+    (partial / MARK).touch()
+    (partial / SCRATCH / "spill.rows").write_bytes(b"\0" * 99)
+    (partial / STAGE / "data-1" / "rows.values.npy").write_bytes(b"\0" * 99)
 
 
 def tree(folder):
@@ -83,19 +85,15 @@ def of(path, make, *names):
 
 
 FOREIGN = {
-    "empty": lambda path: path.mkdir(),
     "with files": lambda path: of(path, Path.touch, "thesis.tex"),
-    "with an empty lock": lambda path: of(path, Path.touch, MARK),
+    "without a lock": lambda path: of(path, Path.mkdir, STAGE, SCRATCH),
     "with another lock": lambda path: of(path, lambda at: at.write_text("pid 17"), MARK, "x.npy"),
+    "marked by a folder": lambda path: of(path, Path.mkdir, MARK),
     "marked by a pipe": lambda path: of(path, os.mkfifo, MARK),
     "marked by a link": lambda path: marked(path, link=MARK),
     "marked, with a file more": lambda path: marked(path, file="notes"),
-    "marked, with a file more inside": lambda path: marked(path, file=f"{FILES}/notes"),
-    "marked, with a link inside": lambda path: marked(path, link=f"{FILES}/manifest.json"),
-    "marked, with a folder inside": lambda path: (
-        leftover(path), (path / FILES / "rows.mass.npy").mkdir(),
-    ),
-    "a file": lambda path: path.write_bytes(MARK_TEXT),
+    "marked, with a link more": lambda path: marked(path, link="notes"),
+    "a file": lambda path: path.touch(),
     "a link to a leftover": lambda path: (
         leftover(path.with_name("elsewhere")), path.symlink_to(path.with_name("elsewhere")),
     ),
@@ -107,10 +105,21 @@ FOREIGN = {
 def test_other_folders_are_not_removed(target, partial, kind):
     FOREIGN[kind](partial)
     before = tree(target.parent)
-    store.build(R, target)
-    store.verify(target)
-    after = tree(target.parent)
-    assert {path: after[path] for path in after if path.parts[0] != target.name} == before
+    with pytest.raises(FileExistsError, match=r"\.store\.partial is in the way"):
+        store.build(R, target)
+    assert tree(target.parent) == before
+
+
+def test_links_in_leftovers_are_not_followed(target, partial):
+    leftover(partial)
+    for folder in (STAGE, SCRATCH):
+        shutil.copytree(partial / STAGE, target.parent / "kept" / folder)
+        (partial / folder / "link").symlink_to(target.parent / "kept" / folder)
+    before = tree(target.parent / "kept")
+    with pytest.warns(UserWarning, match="left by an interrupted build"):
+        store.build(R, target)
+    assert tree(target.parent / "kept") == before
+    assert not partial.exists()
 
 
 def test_a_file_put_into_a_running_build_is_kept(target, partial):
@@ -136,18 +145,42 @@ def test_a_target_that_appears_meanwhile_is_not_replaced(target, make):
     assert target.is_symlink() or list(target.iterdir()) == []
 
 
-def test_two_builds_in_two_places_have_one_winner(target, partial):
-    # The second build sees the folder of the first before it is marked.
-    def chunks():
-        yield R
-        mark = (partial / MARK).read_bytes()
-        (partial / MARK).write_bytes(b"")
-        store.build(R, target)
-        (partial / MARK).write_bytes(mark)
+def test_a_build_that_ends_just_before_the_next_one_starts(target, monkeypatch):
+    # The second build has checked that there is no store, and waits for the folder of the first.
+    claim, ended = folders._claim, []
 
+    def late(*args):
+        if not ended:
+            ended.append(True)
+            store.build(R, target)
+        return claim(*args)
+
+    monkeypatch.setattr(folders, "_claim", late)
     with pytest.raises(FileExistsError, match=f"{target} exists"):
-        store.build(chunks(), target)
+        store.build(R, target)
     assert_only_the_store(target)
+
+
+@pytest.mark.parametrize("removed", ["the marker", "the folder"])
+def test_a_place_that_is_removed_while_it_is_claimed(target, partial, monkeypatch, removed):
+    leftover(partial)
+    lock, calls = folders.try_lock, []
+
+    def late(handle, **options):
+        if not calls:  # the process that held it removes it now
+            (partial / MARK).unlink()
+            if removed == "the folder":
+                shutil.rmtree(partial)
+        calls.append(handle)
+        return lock(handle, **options)
+
+    monkeypatch.setattr(folders, "try_lock", late)
+    if removed == "the folder":
+        store.build(R, target)
+        assert_only_the_store(target)
+    else:
+        with pytest.raises(FileExistsError, match="is in the way"):
+            store.build(R, target)
 
 
 def test_without_locks_leftovers_are_an_error(target, partial, monkeypatch):
@@ -157,8 +190,7 @@ def test_without_locks_leftovers_are_an_error(target, partial, monkeypatch):
     with pytest.raises(FileExistsError, match="delete it if none is running"):
         store.build(R, target)
     assert tree(target.parent) == before
-    workplace._clear(partial)
-    workplace._remove_mark(partial)
+    shutil.rmtree(partial)
     store.build(R, target)
     assert_only_the_store(target)
 
@@ -179,7 +211,17 @@ def test_the_order_in_which_things_reach_the_disk(target, monkeypatch):
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
     store.build(R, target)
-    files = target.with_name(".store.partial") / FILES
-    wanted = {str(files / path.name) for path in target.iterdir()}
-    assert set(seen[1:-3]) == wanted  # the mark, every file, the folder, the rename, the parent
-    assert seen[-3:] == [str(files), "rename", str(target.parent)]
+    stage = target.with_name(".store.partial") / STAGE
+    written = {str(stage / "data-1" / path.name) for path in (target / "data-1").iterdir()}
+    *files, manifest, data, folder, moved, parent = seen
+    assert set(files) == written
+    assert Path(manifest).parent == stage
+    last = [str(stage / "data-1"), str(stage), "rename", str(target.parent)]
+    assert [data, folder, moved, parent] == last
+    seen.clear()
+    store.append(target, R)
+    stage = target / ".append" / STAGE / "data-2"
+    *files, data, moved, before, manifest, after = seen
+    assert set(files) == {str(stage / path.name) for path in (target / "data-2").iterdir()}
+    assert [data, moved, before, after] == [str(stage), "rename", str(target), str(target)]
+    assert Path(manifest).parent == target

@@ -1,0 +1,117 @@
+"""`EntryCheck`: checks of the entries of a store, batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.inputs.entries import CheckedEntries, check_positions, index_dtype
+from fastemf.inputs.labels import Labels
+from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.sources.store.reading import Store
+from fastemf.sources.store.table_log import Batch
+from fastemf.support.validation import check_dtype, check_indices
+
+
+class EntryCheck:
+    """Check batches of entries, which must have one type, and weights in all batches or in none."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int] | None,
+        before: Store | None,
+        labels: tuple[Labels, Labels] | None,
+    ) -> None:
+        self._shape = shape if labels is None else (len(labels[0]), len(labels[1]))
+        self._known = (0, 0) if before is None else before.shape
+        self._known_size = 0 if before is None else before.size
+        self._labelled = labels is not None
+        self._check: ValueCheck | None = None
+        self._top = [n - 1 for n in self._known]
+        if before is not None:
+            self._begin(before.dtype, before.by_row.manifest.weighted)
+
+    def _begin(self, dtype: np.dtype[Any], weighted: bool) -> None:
+        self.dtype, self._weighted, self._check = dtype, weighted, ValueCheck(dtype)
+
+    @property
+    def index_dtype(self) -> np.dtype[Any]:
+        """Type of rows and columns; positions that need 64 bits require a shape."""
+        return index_dtype(self._shape or self._known)
+
+    def see(self, batch: Batch, part: slice) -> CheckedEntries:
+        """Check a part of a batch."""
+        values = batch.values[part]
+        weights = None if batch.weights is None else batch.weights[part]
+        dtype = check_dtype(values.dtype, f"values of {batch.name}")
+        if self._check is None:
+            self._begin(dtype, weights is not None)
+        assert self._check is not None
+        if dtype != self.dtype:
+            raise ValueError(
+                f"values must have one type throughout, got {self.dtype} before and {dtype} in "
+                f"{batch.name}"
+            )
+        if (weights is not None) != self._weighted:
+            words = ("without", "with") if weights is not None else ("with", "without")
+            raise ValueError(
+                f"all entries must have weights or none, got entries {words[0]} before and "
+                f"{words[1]} in {batch.name}"
+            )
+        rows, cols = (self._indices(batch, part, axis) for axis in (0, 1))
+
+        def place(entry: int) -> str:
+            position = batch.place(part.start + entry)
+            if self._labelled:
+                return position
+            return f"row {int(rows[entry])}, column {int(cols[entry])} ({position})"
+
+        self._check.see(values, place)
+        cast = np.empty(0, dtype)
+        if weights is not None:
+            check_dtype(weights.dtype, f"weights of {batch.name}")
+            with np.errstate(over="ignore"):  # the check rejects infinity
+                cast = np.asarray(weights.astype(dtype))
+            check_weights(cast, weights, place)
+        return CheckedEntries((rows, cols), values, cast)
+
+    def finish(self, size: int) -> tuple[int, int]:
+        """Check all values together, and return the shape of the matrix."""
+        assert self._check is not None
+        self._check.finish()
+        if self._shape is not None:
+            return self._shape
+        m, n = (top + 1 for top in self._top)
+        grown = [after for after, known in zip((m, n), self._known, strict=True) if after > known]
+        if grown:
+            check_positions(tuple(grown), size + self._known_size)
+        return m, n
+
+    def _indices(self, batch: Batch, part: slice, axis: int) -> NDArray[Any]:
+        given, name = (batch.rows, batch.cols)[axis][part], ("rows", "cols")[axis]
+        if self._labelled:
+            return np.asarray(given)
+        size = None if self._shape is None else self._shape[axis]
+
+        def where(wrong: NDArray[np.bool_]) -> str:
+            return batch.place(part.start + int(np.argmax(wrong)))
+
+        try:
+            checked = check_indices(given, name, size, widen=False)
+        except (IndexError, TypeError) as error:
+            at = batch.name
+            if isinstance(error, IndexError):
+                at = where(
+                    (given < 0) | (given >= (np.iinfo(np.int64).max if size is None else size))
+                )
+            raise type(error)(f"{error} ({at})") from None
+        top = int(checked.max())
+        if size is None and top > max(np.iinfo(np.int32).max - 1, self._top[axis]):
+            rule = "identifiers must be numbered first"
+            if not self._known_size:
+                rule = f"so many need shape=, and {rule}"
+            raise IndexError(f"{name} go up to {top} ({where(checked == top)}): {rule}")
+        self._top[axis] = max(self._top[axis], top)
+        return checked
