@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastemf.inputs.matrix_files import MATRICES
 from fastemf.inputs.query import Query
-from fastemf.inputs.sparse_files import MATRICES
 from fastemf.inputs.text_files import PACKED
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -26,8 +26,7 @@ TEXTS = {
 }
 KINDS = {**TEXTS, ".parquet": "parquet", ".duckdb": "duckdb"}  # of tables by suffix
 FORMATS = (*KINDS, *MATRICES)
-EXPECTED = {"csv": "a table", "json": "one JSON object per line", "parquet": "a Parquet file"}
-EXTENSIONS_IN_FOLDERS = tuple(suffix for suffix, kind in KINDS.items() if kind in EXPECTED)
+IN_FOLDERS = (*TEXTS, ".parquet")  # suffixes of the files of a folder
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def list_files(source: Any) -> list[Path]:
         files = [
             file
             for file in sorted(path.rglob("*"))
-            if file.name.lower().endswith(tuple(EXTENSIONS_IN_FOLDERS))
+            if file.name.lower().endswith(IN_FOLDERS)
             and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
         ]
         if not files:

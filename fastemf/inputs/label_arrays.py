@@ -6,7 +6,6 @@ offsets. Arrays that are read back are checked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,31 +30,6 @@ def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     dated = labels.kind in DATES
     content = labels.values.view(np.int64) if dated else labels.values
     return about, [content, np.empty(0, np.int64)]
-
-
-def joined_arrays(
-    about: dict[str, Any], pieces: Sequence[Sequence[NDArray[Any]]]
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Concatenate the contents and offsets of several pieces of labels.
-
-    int64 labels become uint64 if labels of a later piece are.
-    """
-    contents, offsets = [piece[0] for piece in pieces], [piece[1] for piece in pieces]
-    if about["kind"] == "str":
-        for content, places in pieces:
-            if not places.size or places[0] != 0 or places[-1] != content.size:
-                raise ValueError("offsets of labels must increase from 0 to the number of bytes")
-        sizes = [0, *np.cumsum([content.size for content in contents])[:-1].tolist()]
-        shifted = [places[1:] + size for places, size in zip(offsets, sizes, strict=True)]
-        return np.concatenate(contents), np.concatenate([offsets[0][:1], *shifted])
-    if about["kind"] == "uint64":
-        if any((content < 0).any() for content in contents):
-            raise ValueError("uint64 labels must not be negative")
-        contents = [
-            content.astype(np.uint64) if content.dtype == np.int64 else content
-            for content in contents
-        ]
-    return np.concatenate(contents), np.concatenate(offsets)
 
 
 def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: int) -> Labels:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from fastemf.inputs.columns import Where, shortened
+from fastemf.inputs.columns import shortened
 from fastemf.inputs.database import explained, identifier, literal
 from fastemf.inputs.file_lists import (
-    EXPECTED,
     FORMATS,
     KINDS,
     TextSource,
@@ -27,68 +26,68 @@ from fastemf.inputs.file_lists import (
 )
 from fastemf.inputs.query import Query
 from fastemf.inputs.tables import arrow, as_read, check_names, is_frame, table_row
-from fastemf.inputs.text_files import PACKED, REPLACED, SAVE_AS_UTF8, TextFile, locate
+from fastemf.inputs.text_files import CsvFile, JsonFile, TextFile, locate
 
 LONGEST_LINE = 1 << 22  # bytes of a line of CSV; some versions of DuckDB reserve 16 of them
 REAL_TYPES = ("FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+JSON_NUMBERS = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
 
 
-class OpenedTable(NamedTuple):
-    """A query for some columns of a table, in the order of the source."""
+def open_table(
+    source: Any,
+    connection: Any,
+    labels: Sequence[Any],
+    numbers: Sequence[Any],
+    others: Sequence[str] = (),
+    *,
+    name: str | None = None,
+) -> Relation:
+    """Open columns of a table for DuckDB; the `query` of the result selects them.
 
-    query: str
-    name: str  # for messages
-    is_text: bool  # whether labels are the text of a CSV file
-    where: Where  # describes the position of a row
-    expected: str = "a table"
-    text_at: Callable[[str, int], Any] | None = None  # content of a text file
-    reason: Callable[[str], str] = str  # improves a message of DuckDB
-
-    def reading(self) -> AbstractContextManager[None]:
-        """Turn errors of DuckDB into errors that name the source."""
-        return explained(self.name, self.expected, self.reason)
-
-    def explain(self, column: str, at: int) -> None:
-        """Raise an error if a number that was read as null is other text."""
-        text = None if self.text_at is None else self.text_at(column, at)
-        if text is not None and text != "" and str(text).strip("+- ").lower() != "nan":
-            raise ValueError(
-                f"column {column!r} must hold numbers, got {shortened(repr(text))} at "
-                f"{self.where(at)}"
-            )
+    Parameters
+    ----------
+    source
+        A path, a glob, a list of paths or a folder of CSV, TSV, JSON lines or Parquet files, a
+        DuckDB file (``calls.duckdb`` or ``calls.duckdb::table``), a `TextSource`, an open CSV file,
+        the result of `fastemf.sql`, or a table in memory.
+    connection
+        Made by `fastemf.inputs.database.connect`.
+    labels, numbers, others
+        Names of the columns. Labels of CSV files are text; others keep their types.
+    name
+        Name of a table in memory, for messages.
+    """
+    found = find_table(source, connection, name)
+    wanted = list(dict.fromkeys([*labels, *numbers, *others]))
+    present = found.names([name for name in wanted if isinstance(name, str)])
+    try:
+        check_names(wanted, present, found.name)
+    except ValueError as error:
+        raise ValueError(f"{error}{found.hint()}") from None
+    found.query = found.select(wanted, labels, numbers)
+    return found
 
 
 class Relation:
     """A table that DuckDB reads by itself: columns have types."""
 
-    def __init__(self, connection: Any, relation: str, name: str, expected: str) -> None:
-        self.connection, self.relation, self.name = connection, relation, name
-        self.expected = expected
-        self.is_ordered = True
+    is_text = False  # whether labels are the text of a CSV file
+    expected = "a table"
+    query = ""  # for the columns that `open_table` opened, in the order of the source
 
-    def types(self) -> dict[str, str]:
-        """Return the types of the columns by name."""
-        with explained(self.name, self.expected):
-            found = self.connection.execute(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
-        return {column: str(kind) for column, kind, *_ in found}
+    def __init__(
+        self, connection: Any, relation: str, name: str, *, is_ordered: bool = True
+    ) -> None:
+        self.connection, self.relation, self.name = connection, relation, name
+        self.is_ordered = is_ordered
 
     def names(self, wanted: Sequence[str]) -> list[str]:
         """Return the names of the columns, at least those that are wanted."""
-        return list(self.types())
+        return list(self._types())
 
-    def hint(self) -> str:
-        """Guess why a column is missing."""
-        return ""
-
-    def where(self, at: int) -> str:
-        """Describe the position of a row."""
-        return table_row(at) if self.name == "the table" else f"row {at} of {self.name} (from 0)"
-
-    def open(
-        self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]
-    ) -> OpenedTable:
+    def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
         """Return a query for the wanted columns, some of which are labels or numbers."""
-        types, columns = self.types(), []
+        types, columns = self._types(), []
         for column in wanted:
             kind, shown = types[column], identifier(column)
             if column in numbers and kind not in ("FLOAT", "DOUBLE"):
@@ -99,114 +98,145 @@ class Relation:
             elif column in labels and (kind == "UUID" or kind.startswith("ENUM")):
                 shown = f"{shown}::VARCHAR AS {shown}"
             columns.append(shown)
-        query = f"SELECT {', '.join(columns)} FROM {self.relation}"
-        if not self.is_ordered:
-            query += f" ORDER BY {', '.join(map(identifier, wanted))}"
-        return OpenedTable(query, self.name, False, self.where, self.expected)
+        order = "" if self.is_ordered else f" ORDER BY {', '.join(map(identifier, wanted))}"
+        return f"SELECT {', '.join(columns)} FROM {self.relation}{order}"
 
+    def _types(self) -> dict[str, str]:
+        with self.reading():
+            found = self.connection.execute(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
+        return {column: str(kind) for column, kind, *_ in found}
 
-class _Files(Relation):
-    """Files of one kind."""
+    def reading(self) -> AbstractContextManager[None]:
+        """Turn errors of DuckDB into errors that name the source."""
+        return explained(self.name, self.expected, self._reason)
 
-    def __init__(self, connection: Any, kind: str, files: Sequence[TextFile], name: str) -> None:
-        self.kind, self.files = kind, list(files)
-        paths = ", ".join(literal(glob.escape(os.path.abspath(file.path))) for file in self.files)
-        self.paths = f"[{paths}]"
-        self.is_hive = all("=" in file.path.parent.name for file in self.files)
-        hive = ", hive_partitioning=true" if self.is_hive else ", hive_partitioning=false"
-        super().__init__(connection, f"read_parquet({self.paths}{hive})", name, EXPECTED[kind])
+    def _reason(self, message: str) -> str:
+        """Improve a message of DuckDB."""
+        return message
 
-    @property
-    def hive_keys(self) -> list[str]:
-        parts = self.files[0].path.parent.parts if self.is_hive else ()
-        return [part.split("=", 1)[0] for part in parts if "=" in part]
+    def hint(self) -> str:
+        """Guess why a column is missing."""
+        return ""
 
     def where(self, at: int) -> str:
+        """Describe the position of a row."""
+        return table_row(at) if self.name == "the table" else f"row {at} of {self.name} (from 0)"
+
+    def explain(self, column: str, at: int) -> None:
+        """Raise an error if a number that was read as null is other text."""
+
+
+class _ParquetFiles(Relation):
+    expected = "a Parquet file"
+
+    def __init__(self, connection: Any, paths: Sequence[Path], name: str) -> None:
+        self._files = list(paths)
+        self._listed = _listed(paths)
+        hive = str(bool(_hive_keys(paths))).lower()
+        super().__init__(
+            connection, f"read_parquet({self._listed}, hive_partitioning={hive})", name
+        )
+
+    def where(self, at: int) -> str:
+        """Describe the position of a row."""
         from pyarrow import parquet
 
-        for file in self.files:
-            size = parquet.read_metadata(file.path).num_rows
+        for path in self._files:
+            size = parquet.read_metadata(path).num_rows
             if at < size:
-                return f"row {at} of {file.name} (from 0)"
+                return f"row {at} of {path} (from 0)"
             at -= size
         return f"row {at} after {self.name}"
 
-    def open(
-        self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]
-    ) -> OpenedTable:
-        with explained(self.name, self.expected):
+    def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
+        """Return a query, after a check that all files have the columns with the same types."""
+        with self.reading():
             found = self.connection.execute(
-                f"SELECT name, file_name, type FROM parquet_schema({self.paths})"
+                f"SELECT name, file_name, type FROM parquet_schema({self._listed})"
             ).fetchall()
         for column in wanted:
-            of_file = {file: kind for name, file, kind in found if name == column}
-            kinds = list(dict.fromkeys(of_file.values()))
-            if len(kinds) > 1:
-                files = (next(file for file in of_file if of_file[file] == kind) for kind in kinds)
-                listed = " and ".join(f"{k} in {f}" for k, f in zip(kinds, files, strict=True))
+            kind_of = {os.path.abspath(file): kind for name, file, kind in found if name == column}
+            first_of: dict[str, str] = {}
+            for file, kind in kind_of.items():
+                first_of.setdefault(kind, file)
+            if len(first_of) > 1:
+                listed = " and ".join(f"{kind} in {file}" for kind, file in first_of.items())
                 raise ValueError(f"column {column!r} must have one type in all files, got {listed}")
-            if of_file and len(of_file) < len(self.files):
-                have = {os.path.abspath(file) for file in of_file}
-                lacks = next(f for f in self.files if os.path.abspath(f.path) not in have)
-                raise ValueError(f"{lacks.name} has no column {column!r}")
-        return super().open(wanted, labels, numbers)
+            lacks = [path for path in self._files if os.path.abspath(path) not in kind_of]
+            if kind_of and lacks:
+                raise ValueError(f"{lacks[0]} has no column {column!r}")
+        return super().select(wanted, labels, numbers)
 
 
-class _CsvFiles(_Files):
-    """Text files with separated columns; all columns are text."""
+class _TextFiles(Relation):
+    """Text files of one kind."""
 
-    def __init__(
-        self, connection: Any, files: Sequence[TextFile], name: str, decimal: str | None
-    ) -> None:
-        super().__init__(connection, "csv", files, name)
-        self._decimal = decimal or "."
-        self._headers: list[list[str]] = []
+    def __init__(self, connection: Any, files: Sequence[TextFile], name: str) -> None:
+        super().__init__(connection, "", name)
+        self._hive_keys = _hive_keys([file.path for file in files])
+        self._hive = (
+            "hive_partitioning=true, hive_types_autocast=false"
+            if self._hive_keys
+            else "hive_partitioning=false"
+        )
+        self._texts = files
 
     def names(self, wanted: Sequence[str]) -> list[str]:
+        """Return the names of the columns, at least those that are wanted."""
         with explained(self.name, self.expected):
-            self._headers = [file.header() for file in self.files]
-        for file, header in zip(self.files, self._headers, strict=True):
-            for column in wanted:
-                if column in self._headers[0] and column not in header:
-                    check_names([column], header, file.name)
-        return [*self._headers[0], *self.hive_keys]
+            found = [file.names(wanted) for file in self._texts]
+        return [*self._merge(found, wanted), *self._hive_keys]
 
-    def hint(self) -> str:
-        is_decoded = not any(REPLACED in name for name in self._headers[0])
-        return ("" if is_decoded else SAVE_AS_UTF8) + self.files[0].hint()
-
-    def _reason(self, message: str) -> str:
-        for file in self.files:
-            if (found := file.find_csv_error(message)) is not None:
-                of_file = "" if file.name == self.name else f" of {file.name}"
-                return f"{found}{of_file}{file.hint()}"
-        return message + self.files[0].hint()
+    def _merge(self, found: list[list[str]], wanted: Sequence[str]) -> list[str]:
+        """Merge the names of several files."""
+        return list(dict.fromkeys(name for names in found for name in names))
 
     def where(self, at: int) -> str:
-        file, line, _ = locate(self.files, at, is_json=False)
-        return f"line {line} of {file.name}"
+        """Describe the position of a row."""
+        return locate(self._texts, at)[0]
 
-    def _text_at(self, column: str, at: int) -> str:
-        file, _, row = locate(self.files, at, is_json=False)
-        return str(row[self._headers[self.files.index(file)].index(column)])
+    def explain(self, column: str, at: int) -> None:
+        """Raise an error if a number that was read as null is other text."""
+        place, row = locate(self._texts, at)
+        value = row.get(column)
+        if value not in (None, "") and str(value).strip("+- ").lower() != "nan":
+            shown = shortened(repr(value))
+            raise ValueError(f"column {column!r} must hold numbers, got {shown} at {place}")
 
-    def open(
-        self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]
-    ) -> OpenedTable:
-        def same(pair: tuple[TextFile, list[str]]) -> tuple[list[str], str]:
-            return pair[1], pair[0].path.suffix.lower()
+    def _reason(self, message: str) -> str:
+        for file in self._texts:
+            if (found := file.find_error(message)) is not None:
+                of_file = "" if file.name == self.name else f" of {file.name}"
+                return f"{found}{of_file}{file.hint()}"
+        return message + self.hint()
 
+    def hint(self) -> str:
+        """Guess why a column is missing."""
+        return self._texts[0].hint()
+
+
+class _CsvFiles(_TextFiles):
+    """Text files with separated columns; all columns are text."""
+
+    is_text = True
+
+    def __init__(self, connection: Any, files: Sequence[CsvFile], name: str, decimal: str) -> None:
+        super().__init__(connection, files, name)
+        self._files, self._decimal = files, decimal
+
+    def _merge(self, found: list[list[str]], wanted: Sequence[str]) -> list[str]:
+        """Return the names in the first file; columns of other files may be in another order."""
+        for file, header in zip(self._files, found, strict=True):
+            check_names([name for name in wanted if name in found[0]], header, file.name)
+        return found[0]
+
+    def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
+        """Return a query that reads files with the same header together."""
         parts = []
-        for (header, suffix), pairs in groupby(
-            zip(self.files, self._headers, strict=True), key=same
-        ):
-            files = [file for file, _ in pairs]
-            columns = ", ".join(self._column(name, header, name in numbers) for name in wanted)
-            parts.append(f"SELECT {columns} FROM {self._reader(files, len(header), suffix)}")
-        query = " UNION ALL ".join(parts)
-        return OpenedTable(
-            query, self.name, True, self.where, self.expected, self._text_at, self._reason
-        )
+        for header, group in groupby(self._files, key=lambda file: (file.packing, file.header)):
+            columns = ", ".join(self._column(name, header[1], name in numbers) for name in wanted)
+            parts.append(f"SELECT {columns} FROM {self._reader(list(group))}")
+        return " UNION ALL ".join(parts)
 
     def _column(self, name: str, header: list[str], is_number: bool) -> str:
         column = f"c{header.index(name)}" if name in header else identifier(name)
@@ -217,149 +247,133 @@ class _CsvFiles(_Files):
             column = f"try_cast({plain} AS DOUBLE)"
         return f"{column} AS {identifier(name)}"
 
-    def _reader(self, files: Sequence[TextFile], width: int, suffix: str) -> str:
-        paths = ", ".join(literal(glob.escape(os.path.abspath(file.path))) for file in files)
-        columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(width))
+    def _reader(self, files: Sequence[CsvFile]) -> str:
+        columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(len(files[0].header)))
         # The parallel reader takes some quoted line ends for the ends of rows.
         with explained(self.name, self.expected):
             has_quotes = [file.has_quotes() for file in files]
-        hive = "true, hive_types_autocast=false" if self.is_hive else "false"
         return (
-            f"read_csv([{paths}], auto_detect=false, header=true, columns={{{columns}}}, "
-            f"delim={literal(files[0].delimiter)}, quote='\"', escape='\"', nullstr='', "
-            f"allow_quoted_nulls=false, strict_mode=true, max_line_size={LONGEST_LINE}, "
-            f"compression={literal(PACKED.get(suffix, 'none'))}, "
-            f"parallel={str(not any(has_quotes)).lower()}, hive_partitioning={hive})"
+            f"read_csv({_listed([file.path for file in files])}, auto_detect=false, header=true, "
+            f"columns={{{columns}}}, delim={literal(files[0].delimiter)}, quote='\"', "
+            f"escape='\"', nullstr='', allow_quoted_nulls=false, strict_mode=true, "
+            f"max_line_size={LONGEST_LINE}, compression={literal(files[0].packing or 'none')}, "
+            f"parallel={str(not any(has_quotes)).lower()}, {self._hive})"
         )
 
 
-class _JsonFiles(_Files):
+class _JsonFiles(_TextFiles):
     """Text files with one JSON object per line."""
 
-    def __init__(self, connection: Any, files: Sequence[TextFile], name: str) -> None:
-        super().__init__(connection, "json", files, name)
+    expected = "one JSON object per line"
 
-    def names(self, wanted: Sequence[str]) -> list[str]:
-        try:
-            with explained(self.name, self.expected):
-                keys = [key for file in self.files for key in file.keys(wanted)]
-        except ValueError as error:
-            if self.name in str(error):
-                raise
-            raise ValueError(f"{self.name}: expected {self.expected}: {error}") from None
-        return [*dict.fromkeys(keys), *self.hive_keys]
-
-    def where(self, at: int) -> str:
-        file, line, _ = locate(self.files, at, is_json=True)
-        return f"line {line} of {file.name}"
-
-    def _text_at(self, column: str, at: int) -> Any:
-        return locate(self.files, at, is_json=True)[2].get(column)
-
-    def _reason(self, message: str) -> str:
-        found = (file.find_json_error(message) for file in self.files)
-        return next((reason for reason in found if reason is not None), message)
-
-    def open(
-        self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]
-    ) -> OpenedTable:
-        keys = [name for name in wanted if name not in self.hive_keys]
+    def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
+        """Return a query for the wanted columns; labels must be strings or integers."""
+        keys = [name for name in wanted if name not in self._hive_keys]
         columns = ", ".join(f"{literal(name)}: 'JSON'" for name in keys)
-        packing = PACKED.get(self.files[0].path.suffix.lower(), "auto_detect")
         reader = (
-            f"read_json({self.paths}, format='newline_delimited', records='true', "
-            f"auto_detect=false, columns={{{columns}}}, compression='{packing}', "
-            f"hive_partitioning={'true, hive_types_autocast=false' if self.is_hive else 'false'})"
+            f"read_json({_listed([file.path for file in self._texts])}, "
+            f"format='newline_delimited', records='true', auto_detect=false, "
+            f"columns={{{columns}}}, {self._hive}, "
+            f"compression={literal(self._texts[0].packing or 'auto_detect')})"
         )
-        shown = []
-        for name in wanted:
-            column = identifier(name)
-            if name in self.hive_keys:
-                shown.append(column)
-                continue
+        shown = list(map(identifier, wanted))
+        for at, name in enumerate(wanted):
+            column = shown[at]
             text = f"({column}->>'$')"
+            if name in self._hive_keys:
+                continue
             if name in numbers:
-                kinds = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
-                text = (
-                    f"CASE WHEN json_type({column}) IN {kinds} THEN try_cast({text} AS DOUBLE) END"
-                )
+                is_number = f"json_type({column}) IN {JSON_NUMBERS}"
+                text = f"CASE WHEN {is_number} THEN try_cast({text} AS DOUBLE) END"
             elif name in labels:
                 text += self._label_type(reader, name)
-            shown.append(f"{text} AS {column}")
-        query = f"SELECT {', '.join(shown)} FROM {reader}"
-        return OpenedTable(
-            query, self.name, False, self.where, self.expected, self._text_at, self._reason
-        )
+            shown[at] = f"{text} AS {column}"
+        return f"SELECT {', '.join(shown)} FROM {reader}"
 
     def _label_type(self, reader: str, name: str) -> str:
-        """Return the cast of a column of labels, which must be strings or integers."""
+        """Return the cast of a column of labels."""
         column = identifier(name)
-        with explained(self.name, self.expected, self._reason):
+        with self.reading():
             found = self.connection.execute(
                 f"SELECT DISTINCT json_type({column}), length({column}::VARCHAR) > 18 FROM {reader}"
             ).fetchall()
         kinds = {kind for kind, _ in found} - {None, "NULL"}
-        if kinds <= {"VARCHAR"}:
-            return ""
-        if kinds <= {"BIGINT", "UBIGINT"}:
+        if kinds <= {"BIGINT", "UBIGINT"} and kinds:
             return "::HUGEINT" if any(is_long for _, is_long in found) else "::BIGINT"
+        if not kinds <= {"VARCHAR"}:
+            self._refuse_labels(name)
+        return ""
+
+    def _refuse_labels(self, name: str) -> None:
+        """Raise an error for the first label of another type."""
         first: Any = None
-        for file in self.files:
-            for line, row in file.objects():
+        for file in self._texts:
+            for line, row in file.rows():
                 value = row.get(name)
                 first = value if first is None else first
-                is_label = isinstance(value, (int, str)) and not isinstance(value, bool)
-                if value is not None and not (is_label and isinstance(value, type(first))):
+                is_label = type(value) in (int, str) and type(value) is type(first)
+                if value is not None and not is_label:
                     raise TypeError(
                         f"column {name!r} must hold strings or integers, all of one type, got "
                         f"{shortened(repr(value))} at line {line} of {file.name}"
                     )
-        return ""
 
 
 def find_table(source: Any, connection: Any, name: str | None = None) -> Relation:
     """Find the files or the table of a source."""
     if isinstance(source, Query):
         return _from_query(source, connection)
-    delimiter = decimal = None
     if hasattr(source, "read") or (isinstance(source, str) and source == "-"):
         source = hold_stream(source)
-    if isinstance(source, TextSource):
-        delimiter, decimal, name = source.delimiter, source.decimal, source.name
-        keep, source = source, source.paths
-    elif not is_source(source):
-        return _from_memory(source, connection, name)
-    else:
-        keep = None
-    shown = name or name_of(source)
-    if isinstance(source, (str, os.PathLike)) and ".duckdb" in os.fspath(source):
-        return _from_database(os.fspath(source), connection)
-    paths = list_files(source)
-    kinds = {file_extension(path, FORMATS): path for path in paths}
-    by_kind = {KINDS.get(suffix, suffix): path for suffix, path in kinds.items()}
-    if len(by_kind) > 1:
-        one, other = list(by_kind.values())[:2]
+    if not isinstance(source, TextSource):
+        if not is_source(source):
+            return _from_memory(source, connection, name)
+        if isinstance(source, (str, os.PathLike)) and ".duckdb" in os.fspath(source):
+            return _from_database(os.fspath(source), connection)
+        source = TextSource(source)
+    found = _from_files(source, connection)
+    found.source = source  # type: ignore[attr-defined]  # a temporary file is removed with it
+    return found
+
+
+def _from_files(source: TextSource, connection: Any) -> Relation:
+    paths, name = list_files(source.paths), name_of(source)
+    path_of = {}
+    for path in paths:
+        extension = file_extension(path, FORMATS)
+        path_of[KINDS.get(extension, extension)] = path
+    if len(path_of) > 1:
+        one, other = list(path_of.values())[:2]
         raise ValueError(
-            f"{shown} holds files of different kinds, such as {one.name} and {other.name}; pass a "
+            f"{name} holds files of different kinds, such as {one.name} and {other.name}; pass a "
             "list of files of one kind"
         )
-    [kind] = by_kind
-    if kind not in EXPECTED:
-        raise ValueError(f"{shown}: expected a table, got a file that ends in {paths[0].suffix}")
-    files = [TextFile(path, name or str(path), delimiter or _delimiter(path)) for path in paths]
-    if kind == "csv":
-        found: Relation = _CsvFiles(connection, files, shown, decimal)
-    elif kind == "json":
-        found = _JsonFiles(connection, files, shown)
-    else:
-        found = _Files(connection, kind, files, shown)
-    if keep is not None:
-        found.keep = keep  # type: ignore[attr-defined]  # a temporary file is removed with it
-    return found
+    [kind] = path_of
+    if kind == "parquet":
+        return _ParquetFiles(connection, paths, name)
+    named = [(path, source.name or str(path)) for path in paths]
+    if kind == "json":
+        return _JsonFiles(connection, [JsonFile(*one) for one in named], name)
+    if kind != "csv":
+        raise ValueError(f"{name}: expected a table, got a file that ends in {paths[0].suffix}")
+    files = [CsvFile(*one, source.delimiter or _delimiter(one[0])) for one in named]
+    return _CsvFiles(connection, files, name, source.decimal or ".")
 
 
 def _delimiter(path: Path) -> str:
     return "\t" if ".tsv" in path.name.lower() else ","
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    """Return a list of files for SQL."""
+    return f"[{', '.join(literal(glob.escape(os.path.abspath(path))) for path in paths)}]"
+
+
+def _hive_keys(paths: Sequence[Path]) -> list[str]:
+    """Return the names of columns whose values are in the names of folders (``day=1/a.csv``)."""
+    if not all("=" in path.parent.name for path in paths):
+        return []
+    return [part.split("=", 1)[0] for part in paths[0].parent.parts if "=" in part]
 
 
 def _from_memory(table: Any, connection: Any, name: str | None) -> Relation:
@@ -369,7 +383,7 @@ def _from_memory(table: Any, connection: Any, name: str | None) -> Relation:
         table = as_read(table)
     view = f"memory_{id(table)}"
     connection.register(view, table)
-    return Relation(connection, view, name or "the table", "a table")
+    return Relation(connection, view, name or "the table")
 
 
 def _from_query(query: Query, connection: Any) -> Relation:
@@ -385,10 +399,11 @@ def _from_query(query: Query, connection: Any) -> Relation:
     if statements["error"] or len(statements["statements"]) != 1:
         reason = statements.get("error_message", f"got {len(statements.get('statements', []))}")
         raise ValueError(f"{name}: expected one SELECT statement: {reason}")
-    text = query.text.strip().rstrip(";")
-    found = Relation(connection, f"({text}\n)", name, "a valid query")
     modifiers = statements["statements"][0]["node"].get("modifiers", [])
-    found.is_ordered = any(modifier["type"] == "ORDER_MODIFIER" for modifier in modifiers)
+    is_ordered = any(modifier["type"] == "ORDER_MODIFIER" for modifier in modifiers)
+    text = query.text.strip().rstrip(";")
+    found = Relation(connection, f"({text}\n)", name, is_ordered=is_ordered)
+    found.expected = "a valid query"
     return found
 
 
@@ -401,15 +416,14 @@ def _attach(path: str, connection: Any) -> None:
 def _from_database(path: str, connection: Any) -> Relation:
     file, _, table = path.partition("::")
     _attach(file, connection)
-    tables = connection.execute(
-        "SELECT table_name FROM duckdb_tables() WHERE database_name = 'source' AND "
-        "schema_name = 'main' UNION ALL SELECT view_name FROM duckdb_views() WHERE "
-        "database_name = 'source' AND schema_name = 'main' AND NOT internal"
+    found = connection.execute(
+        "SELECT table_name FROM information_schema.tables "
+        "WHERE table_catalog = 'source' AND table_schema = 'main' ORDER BY table_name"
     ).fetchall()
-    names = [name for (name,) in tables]
+    names = [name for (name,) in found]
     if not table and len(names) == 1:
         [table] = names
     if table not in names:
         listed = ", ".join(names) or "none"
         raise ValueError(f"{file}: name one of its tables by {file}::TABLE; it has {listed}")
-    return Relation(connection, f"source.main.{identifier(table)}", path, "a table")
+    return Relation(connection, f"source.main.{identifier(table)}", path)

@@ -20,9 +20,9 @@ from fastemf.inputs.file_lists import (
     is_table_source,
     name_of,
 )
-from fastemf.inputs.relations import OpenedTable, find_table
-from fastemf.inputs.sparse_files import MATRICES, read_matrix
-from fastemf.inputs.tables import arrow, check_names, table_row
+from fastemf.inputs.matrix_files import MATRICES, read_matrix
+from fastemf.inputs.relations import find_table, open_table
+from fastemf.inputs.tables import arrow, table_row
 from fastemf.support.atomic_file import replace_file
 
 
@@ -122,40 +122,6 @@ def column_names(source: Any) -> list[str] | None:
         return find_table(source, connection).names([])
     finally:
         connection.close()
-
-
-def open_table(
-    source: Any,
-    connection: Any,
-    labels: Sequence[Any],
-    numbers: Sequence[Any],
-    others: Sequence[str] = (),
-    *,
-    name: str | None = None,
-) -> OpenedTable:
-    """Open columns of a table for DuckDB.
-
-    Parameters
-    ----------
-    source
-        A path, a glob, a list of paths or a folder of CSV, TSV, JSON lines or Parquet files, a
-        DuckDB file (``calls.duckdb`` or ``calls.duckdb::table``), a `TextSource`, an open CSV file,
-        the result of `fastemf.sql`, or a table in memory.
-    connection
-        Made by `fastemf.inputs.database.connect`.
-    labels, numbers, others
-        Names of the columns. Labels of CSV files are text; others keep their types.
-    name
-        Name of a table in memory, for messages.
-    """
-    found = find_table(source, connection, name)
-    wanted = list(dict.fromkeys([*labels, *numbers, *others]))
-    check = found.names([name for name in wanted if isinstance(name, str)])
-    try:
-        check_names(wanted, check, found.name)
-    except ValueError as error:
-        raise ValueError(f"{error}{found.hint()}") from None
-    return found.open(wanted, labels, numbers)
 
 
 def _matrix_file(source: Any) -> tuple[Path, str] | None:

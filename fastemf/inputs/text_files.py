@@ -1,6 +1,6 @@
-"""Text files of tables (CSV and JSON lines) as Python reads them: headers, lines and errors.
+"""Text files of tables (CSV and JSON lines) as Python reads them: names, lines and errors.
 
-DuckDB reads the content. Python reads the header, checks that compressed files are complete, and
+DuckDB reads the content. Python reads the names of the columns, checks that files are complete, and
 finds the line of a row, or of an error, for messages.
 """
 
@@ -12,11 +12,12 @@ import io
 import json
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from fastemf.inputs.columns import shortened
 from fastemf.inputs.tables import arrow
@@ -52,42 +53,48 @@ SAVE_AS_UTF8 = "; save the file as UTF-8"
 
 
 @dataclass(frozen=True)
-class TextFile:
+class TextFile(ABC):
     """A text file, possibly compressed."""
 
     path: Path
     name: str  # for messages
-    delimiter: str = ","
+
+    @property
+    def packing(self) -> str | None:
+        """The compression, by suffix."""
+        return PACKED.get(self.path.suffix.lower())
 
     def opened(self) -> Any:
         """Open the decompressed bytes."""
-        packing = PACKED.get(self.path.suffix.lower())
-        if packing is None:
+        if self.packing is None:
             return self.path.open("rb")
-        return arrow().CompressedInputStream(arrow().OSFile(os.fsencode(self.path)), packing)
+        return arrow().CompressedInputStream(arrow().OSFile(os.fsencode(self.path)), self.packing)
 
-    def head(self) -> bytes:
-        """Return the first bytes."""
-        with self.opened() as file:
-            return bytes(file.read(HEAD))
+    @abstractmethod
+    def names(self, wanted: Sequence[str]) -> list[str]:
+        """Return the names of the columns, at least those that are wanted."""
 
-    def has_quotes(self) -> bool:
-        """Return whether a CSV file has quotes, after a check that the file is complete.
+    @abstractmethod
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the rows by column name, each after its line."""
 
-        DuckDB ignores a last row whose quote does not end, and the missing end of a zstd file.
-        """
-        count = 0
-        with self.opened() as file:
-            while block := file.read(BLOCK):
-                count += block.count(b'"')
-        if count % 2 and (error := self.find_csv_error("")) is not None:
-            self._refuse(error)
-        return count > 0
+    @abstractmethod
+    def find_error(self, message: str) -> str | None:
+        """Describe the first invalid row, given the message of DuckDB; None without one."""
 
-    # --- CSV -----------------------------------------------------------------------------------
+    def hint(self) -> str:
+        """Guess why the file could not be read; return an empty string without a guess."""
+        return ""
 
-    def rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows of a CSV file, each after the line where it ends; no empty lines."""
+
+@dataclass(frozen=True)
+class CsvFile(TextFile):
+    """A file with separated columns."""
+
+    delimiter: str = ","
+
+    def _lines(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Yield all rows with the header, each after the line where it ends; no empty lines."""
         usual = csv.field_size_limit(sys.maxsize)
         try:
             # Unused columns may hold any bytes.
@@ -97,27 +104,68 @@ class TextFile:
         finally:
             csv.field_size_limit(usual)
 
+    @cached_property
     def header(self) -> list[str]:
-        """Read the names of the columns of a CSV file."""
-        head = self.head()
+        """The names of the columns."""
         for first, what in FOREIGN.items():
-            if head.startswith(first):
+            if self._head.startswith(first):
                 raise ValueError(f"{self.name}: expected a table in UTF-8 text, but it {what}")
         try:
-            rows = self.rows(strict=True)
-            header = next(rows, (0, []))[1]
+            header = next(self._lines(strict=True), (0, []))[1]
         except csv.Error as error:
-            self._refuse(f"its header: {error}")
+            raise self._error(f"its header: {error}") from None
         if not header:
-            self._refuse("it is empty")
+            raise self._error("it is empty")
         return header
 
-    def _refuse(self, reason: str) -> NoReturn:
-        raise ValueError(f"{self.name}: expected a table: {reason}{self.hint()}")
+    def names(self, wanted: Sequence[str]) -> list[str]:
+        """Return the names of the columns."""
+        return self.header
+
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the rows by column name, each after the line where it ends."""
+        lines = self._lines()
+        _, header = next(lines)
+        yield from ((line, dict(zip(header, row, strict=False))) for line, row in lines)
+
+    def has_quotes(self) -> bool:
+        """Return whether the file has quotes, after a check that the file is complete.
+
+        DuckDB ignores a last row whose quote does not end, and the missing end of a zstd file.
+        """
+        count = 0
+        with self.opened() as file:
+            while block := file.read(BLOCK):
+                count += block.count(b'"')
+        if count % 2 and (error := self.find_error("")) is not None:
+            raise self._error(error)
+        return count > 0
+
+    def find_error(self, message: str) -> str | None:
+        """Describe the first row that is not valid; None without one."""
+        line = n_fields = 0
+        try:
+            for line, row in self._lines(strict=True):
+                n_fields = n_fields or len(row)
+                if len(row) < n_fields or any(row[n_fields:]):
+                    return f"line {line} has {len(row)} fields, its header has {n_fields}"
+        except csv.Error as error:
+            return f"{error} after line {line}"
+        if "unicode" in message or "utf-8" in message.lower():
+            return message + SAVE_AS_UTF8
+        return None
+
+    @cached_property
+    def _head(self) -> bytes:
+        with self.opened() as file:
+            return bytes(file.read(HEAD))
+
+    def _error(self, reason: str) -> ValueError:
+        return ValueError(f"{self.name}: expected a table: {reason}{self.hint()}")
 
     def hint(self) -> str:
-        """Guess why a CSV file could not be read; return an empty string without a guess."""
-        head = self.head().removeprefix(codecs.BOM_UTF8)
+        """Guess why the file could not be read; return an empty string without a guess."""
+        head = self._head.removeprefix(codecs.BOM_UTF8)
         for first, what in SUSPECT.items():
             if head.lstrip().startswith(first):
                 return f"; {what}"
@@ -129,26 +177,16 @@ class TextFile:
                 "; its header seems to be separated by ';' instead of ',' (.csv) or tabs (.tsv): "
                 "in a shell, use --sep ';', and --decimal , if numbers have commas"
             )
-        return ""
+        is_utf8 = b"\n" not in head or REPLACED not in header.decode(errors="replace")
+        return "" if is_utf8 else SAVE_AS_UTF8
 
-    def find_csv_error(self, message: str) -> str | None:
-        """Describe the first row that is not valid; None without one."""
-        line = n_fields = 0
-        try:
-            for line, row in self.rows(strict=True):
-                n_fields = n_fields or len(row)
-                if len(row) < n_fields or any(row[n_fields:]):
-                    return f"line {line} has {len(row)} fields, its header has {n_fields}"
-        except csv.Error as error:
-            return f"{error} after line {line}"
-        if "unicode" in message or "utf-8" in message.lower():
-            return message + SAVE_AS_UTF8
-        return None
 
-    # --- JSON ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class JsonFile(TextFile):
+    """A file with one JSON object per line."""
 
-    def objects(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield the objects of a file with one JSON object per line, each after its line."""
+    def rows(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield the objects, each after its line."""
         with io.BufferedReader(self.opened()) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
@@ -160,32 +198,34 @@ class TextFile:
                         raise ValueError(f"line {number}: got {shortened(repr(found), 40)}")
                     yield number, found
 
-    def keys(self, wanted: Sequence[str]) -> list[str]:
+    def names(self, wanted: Sequence[str]) -> list[str]:
         """Return the names in the first objects, and in all of them if one that is wanted lacks."""
         names: dict[str, None] = {}
-        for place, (_, found) in enumerate(self.objects()):
-            names |= dict.fromkeys(found)
-            if place >= SAMPLED and set(wanted) <= names.keys():
-                break
+        try:
+            for place, (_, found) in enumerate(self.rows()):
+                names |= dict.fromkeys(found)
+                if place >= SAMPLED and set(wanted) <= names.keys():
+                    break
+        except ValueError as error:
+            raise ValueError(f"{self.name}: expected one JSON object per line: {error}") from None
         return list(names)
 
-    def find_json_error(self, message: str) -> str | None:
+    def find_error(self, message: str) -> str | None:
         """Describe the first line that is not a JSON object; None without one."""
         try:
-            for _ in self.objects():
+            for _ in self.rows():
                 pass
         except ValueError as error:
             return str(error)
         return None
 
 
-def locate(files: Sequence[TextFile], at: int, *, is_json: bool) -> tuple[TextFile, int, Any]:
-    """Return the file, the line and the content of row `at` of several files."""
+def locate(files: Sequence[TextFile], at: int) -> tuple[str, dict[str, Any]]:
+    """Return the place and the content of row `at` of several files."""
     before = 0
     for file in files:
-        rows: Iterator[Any] = file.objects() if is_json else islice(file.rows(), 1, None)
-        for place, (line, row) in enumerate(rows, before):
+        for place, (line, row) in enumerate(file.rows(), before):
             if place == at:
-                return file, line, row
+                return f"line {line} of {file.name}", row
             before = place + 1
-    return files[-1], 0, {} if is_json else []
+    return f"line 0 of {files[-1].name}", {}

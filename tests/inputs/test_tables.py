@@ -409,7 +409,9 @@ def test_a_table_without_pyarrow_names_the_extra():
     )
     settings = {"env": os.environ | {"NUMBA_DISABLE_JIT": "1"}, "capture_output": True}
     ran = subprocess.run([sys.executable, "-c", code], text=True, **settings)
-    assert ran.stdout == "tables need pyarrow: pip install 'fastemf[table]'\n", ran.stderr
+    assert ran.stdout == "tables need duckdb and pyarrow: pip install 'fastemf[table]'\n", (
+        ran.stderr
+    )
 
 
 def test_validation_of_a_table_may_be_any_entries():

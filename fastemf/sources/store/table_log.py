@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from fastemf.inputs.columns import RULE, Where, check_nulls, concatenated, integers_of_text
 from fastemf.inputs.database import identifier
 from fastemf.inputs.labels import Labels
-from fastemf.inputs.relations import OpenedTable
-from fastemf.inputs.table_files import open_table
+from fastemf.inputs.relations import Relation, open_table
 from fastemf.inputs.tables import arrow
 from fastemf.sources.store.reading import Store
 
@@ -73,7 +72,7 @@ class TableLog:
         self._positions = positions
         self._known = (None, None) if known is None else (known.row_labels, known.col_labels)
         self._wanted = [name for name in names[:4] if name is not None]
-        self._tables: list[OpenedTable] = []
+        self._tables: list[Relation] = []
         self._starts = [0]  # first line of each table
         self._types: list[str] = []  # of the first table
 
@@ -129,7 +128,7 @@ class TableLog:
         found = self._connection.execute(f"SELECT count(*) FROM log WHERE {condition}").fetchall()
         return int(found[0][0])
 
-    def _table_at(self, line: int) -> tuple[OpenedTable, int]:
+    def _table_at(self, line: int) -> tuple[Relation, int]:
         """Return the table of a line, and the number of the line there."""
         number = bisect_right(self._starts, line) - 1
         return self._tables[number], line - self._starts[number]
