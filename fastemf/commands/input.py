@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import re
 from typing import Any, NamedTuple, NoReturn
 
@@ -240,8 +241,13 @@ def _parse_labels(labels: Any, texts: list[str], what: str, unknown: str) -> Any
     dtype = labels.values.dtype
     taken = labels.values.view(np.int64)
     absent = np.setdiff1d(np.arange(len(labels) + 1), taken)[:1].astype(np.int64).view(dtype)[0]
-    parse = _parse_date if dtype.kind == "M" else _parse_integer
-    values = np.array([parse(text, absent) for text in texts])
+    if dtype.kind == "M":
+        values = np.array([_parse_date(text, absent, labels.is_utc) for text in texts])
+    else:
+        values = np.array([_parse_integer(text, absent) for text in texts])
+    if labels.is_utc:
+        times = values.astype("datetime64[us]").tolist()
+        values = np.array([time.replace(tzinfo=datetime.UTC) for time in times], object)
     if unknown == "error":
         check_known((labels.positions(values), texts, what))
     return values
@@ -256,10 +262,16 @@ def _parse_integer(text: str, absent: Any) -> Any:
         return absent
 
 
-def _parse_date(text: str, absent: Any) -> Any:
+def _parse_date(text: str, absent: Any, is_utc: bool) -> Any:
+    """Parse a date or a time, with a time zone if the labels have one."""
     import numpy as np
 
     try:
-        return np.datetime64(text) if DATE.fullmatch(text) else absent
+        time = datetime.datetime.fromisoformat(text)
+        if not DATE.fullmatch(text) or (time.tzinfo is not None) != is_utc:
+            return absent
+        if is_utc:
+            return np.datetime64(time.astimezone(datetime.UTC).replace(tzinfo=None))
+        return np.datetime64(text)  # up to nanoseconds
     except ValueError:
         return absent

@@ -1,8 +1,8 @@
 """Tables with columns of row labels, column labels and values, and labelled matrices.
 
-pyarrow (the extra ``table``) reads any table that supports ``__arrow_c_stream__`` or
-``__dataframe__``. Neither pandas nor polars is imported. A pandas DataFrame without given column
-names is a matrix: index × columns, NaN for missing.
+pyarrow (the extra ``table``) reads any table that supports ``__arrow_c_stream__``. Neither pandas
+nor polars is imported. A pandas DataFrame without given column names is a matrix: index × columns,
+NaN for missing.
 """
 
 from __future__ import annotations
@@ -40,9 +40,8 @@ class Labelled(NamedTuple):
 
 
 def is_table(R: Any) -> bool:
-    """Return whether `R` is a table with an interchange interface."""
-    has_interface = hasattr(R, "__arrow_c_stream__") or hasattr(R, "__dataframe__")
-    return has_interface or is_frame(R) or is_lazy(R)
+    """Return whether `R` is a table in memory."""
+    return hasattr(R, "__arrow_c_stream__") or is_frame(R) or is_lazy(R)
 
 
 def is_lazy(R: Any) -> bool:
@@ -71,40 +70,28 @@ def arrow() -> Any:
     return pyarrow
 
 
-def as_arrow_table(table: Any, name: str) -> Any:
-    """Convert a table to a table or a batch of pyarrow."""
+# --- triplets ---------------------------------------------------------------------------------
+
+
+def as_read(table: Any) -> Any:
+    """Return a table as an Arrow table, which can be read repeatedly."""
     pa = arrow()
+    table = table.collect() if is_lazy(table) else table
     if isinstance(table, (pa.Table, pa.RecordBatch)):
         return table
     try:
         return pa.table(table)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a table with named columns: {error}") from None
-
-
-# --- triplets ---------------------------------------------------------------------------------
-
-
-def as_read(table: Any) -> Any:
-    """Return a table that can be read repeatedly, also for a stream."""
-    table = table.collect() if is_lazy(table) else table
-    return as_arrow_table(table, "R") if hasattr(table, "__arrow_c_stream__") else table
+        raise TypeError(f"R must be a table with named columns: {error}") from None
 
 
 def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
     """Return columns of a table as Arrow columns, or as Series of pandas."""
-    table = table.collect() if is_lazy(table) else table
     if is_frame(table):
-        check_names(names, list(table.columns))
         arrow()
+        check_names(names, list(table.columns))
         return [table[name] for name in names]
-    arrow()
-    if hasattr(table, "__arrow_c_stream__"):
-        table = as_arrow_table(table, "R")
-    else:
-        from pyarrow.interchange import from_dataframe
-
-        table = from_dataframe(table)
+    table = as_read(table)
     check_names(names, table.column_names)
     return [table.column(name) for name in names]
 

@@ -448,6 +448,21 @@ def test_dates(kind, quiet, refused):
     assert_labels_are_no_header(DAYS, quiet, refused)
 
 
+def test_times_with_a_time_zone(quiet, refused):
+    fit = fitted_with(pa.array(DAYS).cast(pa.timestamp("us", "Europe/Zurich")), quiet, ".parquet")
+    assert fit.row_labels.kind == "datetime64[us, UTC]"
+    times = [datetime.datetime.combine(day, datetime.time(), datetime.UTC) for day in DAYS]
+    expected = fit.predict(times[1:], 5).tolist()
+    for texts in (["2024-01-02T00:00Z", "2024-01-03 01:00:00+0100"], times[1:]):
+        found = parsed(quiet("predict", "model.npz", asked(texts)))
+        assert floats(found["prediction"]) == expected
+    found = parsed(quiet("predict", "model.npz", "log.parquet"))
+    again = parsed(quiet("predict", "model.npz", asked(found["client"][1:3])))
+    assert floats(again["prediction"]) == expected
+    message = refused("predict", "model.npz", asked(["2024-01-02", "2024-01-02T00:00", "today"]))
+    assert "3 in rows ('2024-01-02', '2024-01-02T00:00', 'today')" in message
+
+
 # --- rank ----------------------------------------------------------------------------------
 
 
