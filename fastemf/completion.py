@@ -208,9 +208,8 @@ def complete(
         n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     names = (rows, cols, values)
-    with open_source(
-        R, weights, shape, names, client, n_jobs, censored, store_path=store_path
-    ) as source:
+    reading = {"store_path": store_path, "progress": progress}
+    with open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as source:
         rng = settings.generator()
         data = hold_apart(source, settings.validation_data, rng, names, censored)
         return fit_data(data, settings, rng).model

@@ -125,11 +125,10 @@ def complete_levels(
     )  # fmt: skip
     settings_of = {omega: _level_settings(settings, omega) for omega in levels}
     names = (rows, cols, values)
+    reading = {"store_path": store_path, "progress": progress}
     fits: dict[float, Factorization] = {}
     with (
-        open_source(
-            R, weights, shape, names, client, n_jobs, censored, store_path=store_path
-        ) as source,
+        open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as source,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
         rng = settings.generator()

@@ -160,10 +160,9 @@ def complete_quantiles(
         callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     names = (rows, cols, values)
+    reading = {"store_path": store_path, "progress": progress}
     with (
-        open_source(
-            R, weights, shape, names, client, n_jobs, censored, store_path=store_path
-        ) as given,
+        open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as given,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
         check_rank(settings.k, given.shape, minimum=0)

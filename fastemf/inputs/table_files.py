@@ -25,6 +25,8 @@ from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
 from fastemf.support.atomic_file import replace_file
 
+BATCH = 1 << 20  # lines between two updates of the progress bar
+
 
 class FromFile(NamedTuple):
     """Content of a file."""
@@ -54,6 +56,7 @@ def read_file(
     numbers: Sequence[Any],
     texts: Sequence[Any] = (),
     n_threads: int | None = None,
+    progress: bool = False,
 ) -> FromFile:
     r"""Read columns of a table, or the matrix in a file.
 
@@ -68,6 +71,8 @@ def read_file(
         Columns of labels that stay strings, even if all labels of a CSV file are integers.
     n_threads
         Threads of DuckDB.
+    progress
+        Whether to show a progress bar.
 
     Raises
     ------
@@ -88,7 +93,7 @@ def read_file(
     try:
         opened = open_table(source, connection, labels, numbers)
         with opened.reading():
-            table = connection.sql(opened.query).to_arrow_table()
+            table = _read_query(connection, opened.query, progress)
     finally:
         connection.close()
     if len(table) == 0:
@@ -101,6 +106,21 @@ def read_file(
         if opened.is_text and label in labels and label not in texts:
             table = table.set_column(at, label, integers_of_text(table.column(label)))
     return FromFile(table, opened.where)
+
+
+def _read_query(connection: Any, query: str, progress: bool) -> Any:
+    """Return the result of a query as an Arrow table."""
+    result = connection.sql(query)
+    if not progress:
+        return result.to_arrow_table()
+    from tqdm.auto import tqdm
+
+    reader, batches = result.to_arrow_reader(BATCH), []
+    with tqdm(desc="reading", unit="line", unit_scale=True, leave=False) as bar:
+        for batch in reader:
+            batches.append(batch)
+            bar.update(len(batch))
+    return arrow().Table.from_batches(batches, reader.schema)
 
 
 def column_names(source: Any) -> list[str] | None:

@@ -89,6 +89,7 @@ def observe(
     labels: tables.Sides | None = None,
     censored: Any = None,
     n_threads: int = 1,
+    progress: bool = False,
 ) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
 
@@ -116,6 +117,8 @@ def observe(
         Which values are censored, as in `fastemf.complete`.
     n_threads
         Threads; the result does not depend on it.
+    progress
+        Whether to show a progress bar while a file is read.
 
     Raises
     ------
@@ -141,7 +144,7 @@ def observe(
     texts = [name for name, side in sides if side is not None and side.kind == "str"]
     columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
     with table_files.naming(R):
-        content, where = table_files.read_file(R, columns, numbers, texts, n_threads)
+        content, where = table_files.read_file(R, columns, numbers, texts, n_threads, progress)
         of_file = (shape, names, labels, n_threads, where)
         return _mark_censored(_observe(content, weights, *of_file), content, censored, *of_file)
 

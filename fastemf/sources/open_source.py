@@ -34,6 +34,7 @@ def open_source(
     censored: Any = None,
     *,
     store_path: Any = None,
+    progress: bool = False,
 ) -> AbstractContextManager[Source]:
     """Open the observations for a ``with`` statement; a cluster releases them at its end."""
     rows, cols, values = names
@@ -58,7 +59,8 @@ def open_source(
         opened = nullcontext(R)
     else:
         n_threads = count_threads(n_jobs)
-        opened = nullcontext(observe(R, **given, censored=censored, n_threads=n_threads))
+        read = {"censored": censored, "n_threads": n_threads, "progress": progress}
+        opened = nullcontext(observe(R, **given, **read))
     return opened if censored is not None else _CheckedForSpikes(opened)
 
 

@@ -276,3 +276,15 @@ def test_sql_in_the_shell(database, tmp_path, capsys, monkeypatch):
     assert "--sql" in capsys.readouterr().err
     assert cli.main(["fit", "--sql", "SELECT", *fit, "-o", "other.npz"]) == 2
     assert "expected one SELECT statement" in capsys.readouterr().err
+
+
+def test_a_progress_bar_while_files_are_read(tmp_path, capsys):
+    write(tmp_path / "log.csv", WHOLE)
+    expected = observe(tmp_path / "log.csv", **NAMES)
+    assert capsys.readouterr().err == ""
+    shown = observe(tmp_path / "log.csv", **NAMES, progress=True)
+    assert "reading: " in capsys.readouterr().err
+    np.testing.assert_array_equal(shown.by_row.values, expected.by_row.values)
+    assert shown.row_labels == expected.row_labels
+    fastemf.complete(tmp_path / "log.csv", 0.5, 1, **NAMES, reg=0.1, progress=True)
+    assert "reading: " in capsys.readouterr().err
