@@ -291,7 +291,7 @@ def arrow_column(column: Any, what: str) -> Any:
             if hasattr(column, "iloc")
             else pa.chunked_array(column)
         )
-    except (TypeError, ValueError, OverflowError) as error:  # also those of pyarrow
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:  # also pyarrow's
         if hasattr(column, "iloc"):
             return None  # read as Python objects, for a message with the row
         raise TypeError(f"{what} must be of one type: {error}") from None

@@ -305,13 +305,18 @@ class _JsonFiles(_TextFiles):
         return ""
 
     def _refuse_labels(self, name: str) -> None:
-        """Raise an error for the first label of another type."""
+        """Raise an error for the first label of another type, or beyond 64 bits."""
         first: Any = None
         for file in self._texts:
             for line, row in file.rows():
                 value = row.get(name)
                 first = value if first is None else first
                 is_label = type(value) in (int, str) and type(value) is type(first)
+                if type(value) is int and not -(2**63) <= value < 2**64:
+                    raise ValueError(
+                        f"column {name!r} must fit into 64-bit integers, got "
+                        f"{shortened(repr(value))} at line {line} of {file.name}"
+                    )
                 if value is not None and not is_label:
                     raise TypeError(
                         f"column {name!r} must hold strings or integers, all of one type, got "

@@ -183,7 +183,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
     if hasattr(column, "iloc"):
         try:
             column = pa.array(column, from_pandas=True)
-        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+        except (TypeError, ValueError, NotImplementedError) as error:  # also those of pyarrow
             raise TypeError(f"{what} must hold numbers: {error}") from None
     check_nulls(column.null_count, lambda: first_null(column), what, where)
     kind = column.type

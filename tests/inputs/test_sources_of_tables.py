@@ -139,6 +139,22 @@ def test_json_strings_that_look_like_dates_are_distinct(tmp_path):
     assert_same(tmp_path / "log.jsonl", columns)
 
 
+@pytest.mark.parametrize(
+    ("label", "kind", "match"),
+    [
+        ("1.5", TypeError, "'client' must hold strings or integers, all of one type, got 1.5"),
+        ('"x"', TypeError, "'client' must hold strings or integers, all of one type, got 'x'"),
+        ("1" + 30 * "0", ValueError, "'client' must fit into 64-bit integers, got 1000"),
+    ],
+)
+def test_json_labels_are_strings_or_integers_of_64_bits(label, kind, match, tmp_path):
+    line = '{{"client": {}, "service": 1, "ms": 2.5}}\n'
+    path = tmp_path / "log.jsonl"
+    path.write_text(line.format(3) + line.format(label))
+    with pytest.raises(kind, match=rf"{match}.* at line 2 of .*log\.jsonl"):
+        observe(path, **NAMES)
+
+
 def test_times_with_and_without_a_time_zone():
     time = dt.datetime(2020, 1, 1)
     aware = pa.array([time], pa.timestamp("us", "Europe/Zurich"))

@@ -138,6 +138,19 @@ def test_any_table_with_the_protocol_of_arrow_is_accepted(fit):
     np.testing.assert_array_equal(fit_of(foreign, **NAMES).X, fit.X)
 
 
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("client", r"column 'client' must hold integers, strings or dates as labels, .* at row 0"),
+        ("ms", "column 'ms' must hold numbers"),
+    ],
+)
+def test_complex_numbers_are_refused(name, match):
+    table = pd.DataFrame({"client": ["a", "b"], "service": [1, 2], "ms": [1.0, 2.0], name: [1j, 2]})
+    with pytest.raises(TypeError, match=match):
+        observe(table, **NAMES)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wide_frame_equals_its_matrix(kind):
     data = pd.DataFrame(columns(kind))
