@@ -115,7 +115,8 @@ def fit_data(
     result = tuned if isinstance(tuned, TuningResult) else None
     weighted, schedule = weight_and_schedule(engine, settings, result, gathered)
     warm_up = None
-    # Validation cells and imputed values are not worth having in another type.
+    # There are no warm-up sweeps with validation cells or imputed values, which would have to be
+    # converted too.
     if validation is None and censoring is None and not isinstance(schedule, NoiseRidge):
         warm_up = warm_up_engine(weighted, settings)
     if censoring is not None:
@@ -167,7 +168,7 @@ def _make_validation(data: Data, engine: CompletionEngine) -> CompletionEngine |
 
 
 def intercept_ridge(result: TuningResult | None, engine: CompletionEngine) -> float:
-    """Return λ₀ of baselines: as tuned, or one observation's worth."""
+    """Return λ₀ of baselines: as tuned, or the weight of one observation."""
     return (0.0 if result is None else result.intercept_ridge) or asymmetry(engine.omega)
 
 

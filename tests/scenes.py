@@ -1,5 +1,6 @@
-"""Small data sets with enough cells to tune a fit, and the comparison of fits."""
+"""Small data sets with enough cells to tune a fit, and checks that several files use."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -22,6 +23,25 @@ def observed(m=30, n=28, *, rank=2, noise=0.3, density=0.6, seed=0):
     return R
 
 
+R = observed()
+ROWS, COLS = np.nonzero(~np.isnan(R))
+VALUES = R[ROWS, COLS]
+
+
+def entries(chosen=slice(None)):
+    """Return some of the observations of R as triplets."""
+    return ROWS[chosen], COLS[chosen], VALUES[chosen]
+
+
+def refuses(error, *parts):
+    """Expect an error whose message has the parts in order: parameter, rule, value received."""
+    return pytest.raises(error, match=".*".join(re.escape(str(part)) for part in parts))
+
+
+def resuming(path, every=10):
+    return {"checkpoint": fastemf.Checkpoint(path, every=every, resume=True)}
+
+
 def same_bits(one, other):
     """Assert that two fits are bitwise equal, apart from their seconds."""
     assert one.tuning == other.tuning
@@ -32,7 +52,7 @@ def same_bits(one, other):
         np.testing.assert_array_equal(left.intercepts, right.intercepts)
         assert (left.noise is None) == (right.noise is None)
         if left.noise is not None:
-            assert left.noise.level == right.noise.level
+            assert left.noise.base == right.noise.base
             np.testing.assert_array_equal(left.noise.variances, right.noise.variances)
     histories = [[replace(record, seconds=0.0) for record in fit.history] for fit in (one, other)]
     assert repr(histories[0]) == repr(histories[1])  # NaN is NaN

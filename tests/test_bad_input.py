@@ -1,11 +1,9 @@
 """Errors and warnings of the public functions."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scenes import refuses
 
 import fastemf
 from fastemf.datasets import make_skewed
@@ -14,11 +12,6 @@ from fastemf.sources.memory import observe
 RNG = np.random.default_rng(5)
 DATA = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
 M, N, NAN, INF = *DATA.shape, float("nan"), float("inf")
-
-
-def refuses(error, *parts):
-    """Expect an error whose message has the parts in order: parameter, rule, value received."""
-    return pytest.raises(error, match=".*".join(re.escape(str(part)) for part in parts))
 
 
 def complete(R=DATA, omega=0.3, k=2, **options):
@@ -47,16 +40,12 @@ def stored(*changes):
 
 # --- data -----------------------------------------------------------------------------------
 
-OBJECTS = sp.csr_array(DATA)
-OBJECTS.data = OBJECTS.data.astype(object)
 REAL, TWO = "must hold real numbers", [1.0, 2.0]
 BAD_DATA = {
     "object": (DATA.astype(object), TypeError, "R", REAL, "object"),
     "text": ([["a", "b"]], TypeError, "R", REAL, "<U1"),
-    "dates": (np.zeros((6, 5), "M8[s]"), TypeError, "R", REAL, "datetime64"),
     "complex": (DATA * 1j, TypeError, "R", REAL, "complex128"),
     "complex sparse": (sp.csr_array(DATA * 1j), TypeError, "R", REAL, "complex128"),
-    "object sparse": (OBJECTS, TypeError, "R", REAL, "object"),
     "complex triplets": (([0], [0], [1j]), TypeError, "values", REAL, "complex128"),
     "None": (None, TypeError, "R", REAL, "object"),
     "scalar": (3.0, ValueError, "R must have two dimensions", "()"),
@@ -68,7 +57,6 @@ BAD_DATA = {
     "identifiers": (([0, 10**9], [0, 1], TWO), ValueError, "positions from 0", 10**9, "identif"),
     "missing as None": ([[1.0, None]], TypeError, "R", REAL, "object", "na_value"),
     "lengths": (([0, 1], [0], [1.0]), ValueError, "equal length", "(2,), (1,) and (1,)"),
-    "2-d triplets": (([[0]], [[0]], [[1.0]]), ValueError, "one-dimensional", "(1, 1)"),
     "float rows": (([0.0], [0], [1.0]), TypeError, "rows must hold integers", "float64"),
     "bool cols": (([0], [True], [1.0]), TypeError, "cols must hold integers", "bool"),
     "negative row": (([0, -3], [0, 1], [1.0, 2.0]), IndexError, "rows", "negative", -3),
@@ -174,14 +162,10 @@ BAD_OPTIONS = [
     ("shape", (6, 4), ValueError, "shape must be that of R", (6, 5), (6, 4)),
     *each("shape", ValueError, "must be (rows, columns)", (6, (6, 5, 1))),
     ("shape", (6.0, 5), TypeError, "shape[0] must be an integer", 6.0),
-    ("shape", (6, True), TypeError, "shape[1] must be an integer", True),
     ("shape", (0, 5), ValueError, "shape[0] must be at least 1", 0),
     ("omega", DATA > 2, TypeError, *OBSERVED_SET, "(6, 5)"),
-    ("omega", DATA, TypeError, *OBSERVED_SET, "(6, 5)"),
     ("omega", sp.csr_array(DATA), TypeError, *OBSERVED_SET, "csr_array of shape (6, 5)"),
-    ("omega", sp.coo_matrix(DATA), TypeError, *OBSERVED_SET, "coo_matrix of shape (6, 5)"),
     ("omega", [0.1, 0.9], TypeError, *OBSERVED_SET, "[0.1, 0.9]"),
-    ("omega", [[0], [1, 2]], TypeError, "omega", "[[0], [1, 2]]"),
     *each("k", ValueError, "must be at least 1 (0 fits intercepts only", (0, -2)),
     *each("k", TypeError, "must be an integer", (2.0, True, "2", None)),
     ("k", 6, ValueError, "k must be at most min(rows, columns) = 5", "6 rows and 5 columns", 6),
@@ -194,9 +178,7 @@ BAD_OPTIONS = [
     *[c for flag in FLAGS for c in each(flag, TypeError, "must be True or False", (1, "yes"))],
     ("solver", ORTHOGONAL, ValueError, "orthogonalize=True needs reg=0", "reg='auto'"),
     *each("tol", ValueError, "must be finite and not negative", (-1e-3, NAN, INF)),
-    *each("tol", TypeError, "must be a number", ("1e-3", None, False)),
     *each("max_iter", ValueError, "must be at least 1", (0, -5)),
-    *each("max_iter", TypeError, "must be an integer", (10.0, True, None)),
     *each("random_state", ValueError, SEED, (-1,)),
     *each("random_state", TypeError, SEED, (1.5, "seed")),
     ("n_jobs", 0, ValueError, "n_jobs must not be 0"),
@@ -205,10 +187,8 @@ BAD_OPTIONS = [
     *each("init", ValueError, 'must be "spectral", "random", a pair', ("svd", None, 3, [1, 2])),
     ("init", (X, Y, X), ValueError, "init", "pair (X, Y)", "3 items"),
     ("init", (Y, X), ValueError, "init[0] must have shape (6, 2)", "(5, 2)"),
-    ("init", (X, X), ValueError, "init[1] must have shape (5, 2)", "(6, 2)"),
     ("init", (X_NAN, Y), ValueError, "init[0] must be finite", "nan at (4, 1)"),
     ("init", (X, Y_INF), ValueError, "init[1] must be finite", "inf at (3, 0)"),
-    ("init", (X * 1j, Y), TypeError, "init[0]", REAL, "complex128"),
     ("init", (X, Y.astype(object)), TypeError, "init[1]", REAL, "object"),
 ]  # fmt: skip
 
@@ -279,11 +259,8 @@ BAD_CALLS = [
     (lambda fit: fit.to_dense(max_bytes=239), ValueError, "6 x 5", "240 bytes", "max_bytes=239"),
     (lambda fit: fit.to_dense(max_bytes=1e9), TypeError, "max_bytes must be an integer", 1e9),
     (lambda fit: fit.objective(DATA[:4]), ValueError, OTHER_SHAPE, (4, 5)),
-    (lambda fit: fit.objective(([9], [0], [1.0])), IndexError, "rows must be below 6", 9),
     (lambda fit: fit.objective(INFINITE), ValueError, FINITE, AT_INF),
-    (lambda fit: fit.effective_omega(DATA[:4]), ValueError, OTHER_SHAPE, (4, 5)),
     (lambda fit: fit.effective_omega(([9], [0], [1.0])), IndexError, "rows must be below 6", 9),
-    (lambda fit: fit.effective_omega(INFINITE), ValueError, FINITE, AT_INF),
     (lambda fit: fit.fold_in(DATA[:, :4]), ValueError,
      "R_new must have the fit's 5 columns for axis=0", (6, 4)),
     (lambda fit: fit.fold_in(DATA[:4], axis=1), ValueError,
@@ -313,17 +290,12 @@ def test_bad_axis(axis, fit):
 
 BAD_GENERATOR = [
     *each("m", ValueError, "must be at least 1", (0,)),
-    *each("n", TypeError, "must be an integer", (2.0, True)),
-    *each("rank", ValueError, "must be at least 1", (0,)),
     *each("rank", ValueError, "must be at most min(rows, columns) = 5", (6,)),
     *each("density", ValueError, "must", (0.0, 1.5, -1.0, NAN)),
-    *each("density", TypeError, "must be a number", ("half",)),
     *each("noise", ValueError, "must be finite and not negative", (-1.0, INF)),
     *each("degrees", ValueError, "must be", (0.0, -3.0, NAN)),
     *each("factor_low", ValueError, "must", (2.0, NAN)),
-    *each("factor_low", TypeError, "must", ("a", None)),
     ("factor_high", INF, ValueError, "factor_high", INF),
-    *each("random_state", TypeError, SEED, ("seed",)),
 ]
 
 
@@ -373,11 +345,3 @@ def test_one_warning_that_points_to_the_caller(case):
 @pytest.mark.parametrize("options", [{"R": SHORT}, {"R": zeros(15), "reg": 0.1}])
 def test_ordinary_data_do_not_warn(options):
     complete(**options)  # a warning would be an error
-
-
-def test_a_script_next_to_the_package_is_the_caller():
-    script = str(Path(fastemf.__file__).parent) + "_scripts/run.py"
-    names = {"complete": fastemf.complete, "R": GAPS}
-    with pytest.warns(UserWarning, match="no observations") as caught:
-        exec(compile("complete(R, 0.3, 2, tol=0.5)", script, "exec"), names)
-    assert caught[0].filename == script

@@ -35,7 +35,7 @@ def capped(seed=0, noise=0.3, share=0.85, m=40, n=30, density=0.5):
     limit = float(np.quantile(values, share))
     cut = np.minimum(values, limit)
     entries = {"whole": whole, "i": i, "j": j, "values": values, "cut": cut, "limit": limit}
-    return SimpleNamespace(**entries, data=(i, j, cut), told={"censored": ("right", limit)})
+    return SimpleNamespace(**entries, data=(i, j, cut), limits={"censored": ("right", limit)})
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def predictions(fit):
 # --- the curve -------------------------------------------------------------------------------
 
 
-def limited(seed, size):
+def censored_residuals(seed, size):
     """Residuals, which of them are censored (not the smallest), and weights."""
     rng = np.random.default_rng(seed)
     u = rng.standard_normal(size)
@@ -87,7 +87,7 @@ def brute_force(residuals, lost, weights, omega, x):
 
 @given(seeds, st.integers(5, 40), st.sampled_from([0.1, 0.5, 0.9]))
 def test_conditional_expectation_matches_brute_force(seed, size, omega):
-    u, lost, weights = limited(seed, size)
+    u, lost, weights = censored_residuals(seed, size)
     curve = conditional_expectation(u, lost, weights, omega)
     last = u[~lost].max()
     for x in u[u < last]:
@@ -99,7 +99,7 @@ def test_conditional_expectation_matches_brute_force(seed, size, omega):
 
 @given(seeds, st.integers(5, 40))
 def test_draws_follow_the_kaplan_meier_distribution(seed, size):
-    u, lost, weights = limited(seed, size)
+    u, lost, weights = censored_residuals(seed, size)
     found = residual_distribution(u, lost, weights)
     seen = np.sort(u[~lost])
     np.testing.assert_array_equal(found.at, seen)
@@ -129,23 +129,23 @@ def test_draws_follow_the_kaplan_meier_distribution(seed, size):
 def test_imputation_beats_recorded_limits_and_omission(omega, noise, share):
     c = capped(noise=noise, share=share, m=80, n=60)
     kept = c.values < c.limit
-    given = [((c.i, c.j, c.values), {}), (c.data, c.told), (c.data, {})]
+    given = [((c.i, c.j, c.values), {}), (c.data, c.limits), (c.data, {})]
     given.append(((c.i[kept], c.j[kept], c.values[kept]), {}))
     truth, *others = (
         predictions(fastemf.complete(R, omega, 2, shape=(80, 60), **NOISE, **more))
         for R, more in given
     )
-    told, recorded, left_out = (np.linalg.norm(other - truth) for other in others)
+    imputed, recorded, left_out = (np.linalg.norm(other - truth) for other in others)
     if share > 0.5:
-        assert told < min(recorded, left_out)
+        assert imputed < min(recorded, left_out)
     else:  # it is safe even if half of the values are censored
-        assert told < 1.02 * recorded
+        assert imputed < 1.02 * recorded
 
 
 @pytest.mark.compiled
 def test_imputed_values_respect_the_limits_and_are_updated(c):
-    fit = fastemf.complete(c.data, 0.5, 2, **c.told, **NOISE)
-    side = observe(c.data, **c.told).by_row
+    fit = fastemf.complete(c.data, 0.5, 2, **c.limits, **NOISE)
+    side = observe(c.data, **c.limits).by_row
     predicted = predictions(fit).reshape(fit.shape)[side.keys, side.indices]
     lost = side.censored > 0
     found = fit.imputation.impute(
@@ -169,7 +169,7 @@ def test_all_forms_of_censored_are_equivalent(weighted):
     marks[c.i, c.j] = codes
     words, flags = np.array(["", "right"])[codes], (codes == 1).tolist()
     weights = np.random.default_rng(1).uniform(1, 2, codes.size) if weighted else None
-    first = observe(c.data, weights=weights, **c.told)
+    first = observe(c.data, weights=weights, **c.limits)
     given = (codes, words, flags, sp.csr_array(marks), marks)
     forms = [observe(c.data, weights=weights, censored=form) for form in given]
     if not weighted:
@@ -195,7 +195,7 @@ def test_censored_may_be_a_column(tmp_path):
     first, *others = (
         fastemf.complete(R, 0.5, 1, reg="noise", censored=name, rows="row", cols="col", values="ms")
         for R, name in (
-            (table, c.told["censored"]), (table, "word"), (table, "flag"), (path, "word"),
+            (table, c.limits["censored"]), (table, "word"), (table, "flag"), (path, "word"),
             (table.to_pandas(), "flag"),
         )
     )  # fmt: skip
@@ -246,7 +246,7 @@ def test_censored_column_of_a_stream():
 
 @pytest.mark.compiled
 def test_left_censoring_mirrors_right_censoring(c):
-    right = fastemf.complete(c.data, 0.3, 2, **c.told, **NOISE)
+    right = fastemf.complete(c.data, 0.3, 2, **c.limits, **NOISE)
     left = fastemf.complete((c.i, c.j, -c.cut), 0.7, 2, censored=("left", -c.limit), **NOISE)
     np.testing.assert_allclose(predictions(left), -predictions(right), rtol=1e-6)
 
@@ -269,14 +269,14 @@ def test_an_unreached_limit_has_no_effect(c, store):
     plain = fastemf.complete(c.data, 0.5, 2, **NOISE)
     for data in (c.data, store):
         with pytest.warns(UserWarning, match=r"no value is at or beyond the limit 1e\+09"):
-            told = fastemf.complete(data, 0.5, 2, censored=("right", 1e9), **NOISE)
-        same_bits(plain, told)
+            limited = fastemf.complete(data, 0.5, 2, censored=("right", 1e9), **NOISE)
+        same_bits(plain, limited)
 
 
 @pytest.mark.compiled
 def test_weight_two_equals_repetition():
     c = capped(m=20, n=15)
-    settings = {**NOISE, **c.told, "tol": 1e-9, "max_iter": 300}
+    settings = {**NOISE, **c.limits, "tol": 1e-9, "max_iter": 300}
     once = fastemf.complete(c.data, 0.7, 1, weights=np.full(c.cut.size, 2.0), **settings)
     twice = fastemf.complete(tuple(np.repeat(part, 2) for part in c.data), 0.7, 1, **settings)
     np.testing.assert_allclose(predictions(once), predictions(twice), rtol=1e-6)
@@ -285,7 +285,7 @@ def test_weight_two_equals_repetition():
 @pytest.mark.compiled
 def test_patience_stops_before_imputed_values_are_updated():
     c, validation = capped(noise=1.0), fastemf.Validation(0.2, patience=2)
-    fit = fastemf.complete(c.data, 0.5, 8, reg=1e-6, validation=validation, **c.told)
+    fit = fastemf.complete(c.data, 0.5, 8, reg=1e-6, validation=validation, **c.limits)
     losses = [record.validation_loss for record in fit.history]
     assert len(losses) - 1 - int(np.argmin(losses)) <= 2
     assert fit.converged
@@ -297,7 +297,7 @@ def test_patience_stops_before_imputed_values_are_updated():
 @pytest.mark.compiled
 @pytest.mark.parametrize("reg", ["noise", pytest.param("auto", marks=pytest.mark.thorough)])
 def test_threads_and_stores_are_bitwise_identical(reg, c, store):
-    options = {"reg": reg, "intercepts": True, **c.told}
+    options = {"reg": reg, "intercepts": True, **c.limits}
     one = fastemf.complete(c.data, 0.9, 2, n_jobs=1, **options)
     same_bits(one, fastemf.complete(c.data, 0.9, 2, n_jobs=2, **options))
     blocks = fastemf.store.open(store, budget=4096 if reg == "noise" else 16384)
@@ -309,7 +309,7 @@ def test_threads_and_stores_are_bitwise_identical(reg, c, store):
 @pytest.mark.cluster
 def test_a_cluster_is_bitwise_identical(c, store):
     distributed = pytest.importorskip("distributed")
-    options = {"intercepts": True, **c.told}
+    options = {**NOISE, **c.limits}
     here = fastemf.complete(c.data, 0.9, 2, **options)
     local = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
     with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
@@ -322,7 +322,7 @@ def test_reported_coverage_of_quantiles_holds_within_the_limit():
     c = capped(noise=0.5, m=160, n=120, density=0.4)
     new = np.ones(c.whole.shape, bool)
     new[c.i, c.j] = False
-    quantiles = fastemf.complete_quantiles(c.data, (0.5, 0.9), 2, reg="noise", **c.told)
+    quantiles = fastemf.complete_quantiles(c.data, (0.5, 0.9), 2, reg="noise", **c.limits)
     predicted = predictions(quantiles).reshape(160, 120, 2)
     for t, report in enumerate(quantiles.coverage):
         short = new & (predicted[..., t] < c.limit)
@@ -337,9 +337,10 @@ def test_quantiles_of_a_store_equal_those_in_memory_and_fold_in_new_rows(tmp_pat
     c = capped(m=60, n=50)
     fastemf.store.build(c.data, tmp_path / "store")
     here, marked, there = (
-        fastemf.complete_quantiles(data, (0.5, 0.7), 1, reg="noise", **told)
-        for data, told in (
-            (c.data, c.told), (c.data, {"censored": c.cut == c.limit}), (tmp_path / "store", c.told)
+        fastemf.complete_quantiles(data, (0.5, 0.7), 1, reg="noise", **given)
+        for data, given in (
+            (c.data, c.limits), (c.data, {"censored": c.cut == c.limit}),
+            (tmp_path / "store", c.limits),
         )
     )  # fmt: skip
     for other in (marked, there):
@@ -348,13 +349,13 @@ def test_quantiles_of_a_store_equal_those_in_memory_and_fold_in_new_rows(tmp_pat
     here.save(tmp_path / "q.npz")
     new = np.full((1, 50), np.nan)
     new[0, :8] = c.limit
-    grown = fastemf.load(tmp_path / "q.npz").extend(new, **c.told)
+    grown = fastemf.load(tmp_path / "q.npz").extend(new, **c.limits)
     assert (grown.predict(60, 0) > here.extend(new).predict(60, 0)).all()
 
 
 @pytest.mark.compiled
 def test_a_resumed_fit_is_bitwise_identical(c, store, tmp_path):
-    options = {**NOISE, **c.told}
+    options = {**NOISE, **c.limits}
     whole = fastemf.complete(c.data, 0.5, 2, **options)
     path = tmp_path / "state.npz"
     for data, sweeps in ((c.data, 4), (c.data, 9), (store, 100)):
@@ -375,10 +376,10 @@ def test_levels_quantiles_and_select_take_censored():
     tasks = {fastemf.complete_levels: (0.5, 0.9), fastemf.complete_quantiles: (0.5, 0.95)}
     for task, levels in tasks.items():
         plain, aware = (
-            predictions(task(c.data, levels, 2, reg="noise", **more)) for more in ({}, c.told)
+            predictions(task(c.data, levels, 2, reg="noise", **more)) for more in ({}, c.limits)
         )
         assert aware[:, 1].mean() > plain[:, 1].mean()
-    chosen = fastemf.select(c.data, 0.5, [1, 2], ["noise"], folds=2, **c.told)
+    chosen = fastemf.select(c.data, 0.5, [1, 2], ["noise"], folds=2, **c.limits)
     assert chosen.fit.imputation is not None
 
 
@@ -390,14 +391,14 @@ def test_estimators_take_censored():
     weights[3] = 0.0
     by_limit, by_mark = (
         fastemf.ExpectilePairRegressor(0.5, 1, reg="noise").fit(pairs, c.cut, weights, censored)
-        for censored in (c.told["censored"], c.cut >= c.limit)
+        for censored in (c.limits["censored"], c.cut >= c.limit)
     )
     np.testing.assert_array_equal(by_limit.predict(pairs), by_mark.predict(pairs))
     assert by_limit.factorization_.imputation is not None
     R = np.full((20, 15), np.nan)
     R[c.i, c.j] = c.cut
     factors = fastemf.ExpectileFactorization(0.5, 1, **NOISE).fit(R, censored=c.limit <= R)
-    same_bits(factors.factorization_, fastemf.complete(R, 0.5, 1, **NOISE, **c.told))
+    same_bits(factors.factorization_, fastemf.complete(R, 0.5, 1, **NOISE, **c.limits))
 
 
 def test_a_saved_model_keeps_its_imputation_for_fold_in(tmp_path):
@@ -405,18 +406,18 @@ def test_a_saved_model_keeps_its_imputation_for_fold_in(tmp_path):
     first = c.i < 8
     data = tuple(part[first] for part in c.data)
     new = (c.i[~first] - 8, c.j[~first], c.cut[~first])
-    fit = fastemf.complete(data, 0.7, 1, max_iter=8, shape=(8, 6), **c.told, **NOISE)
+    fit = fastemf.complete(data, 0.7, 1, max_iter=8, shape=(8, 6), **c.limits, **NOISE)
     assert fit.history[-1].renewals == 2
     fit.save(tmp_path / "model.npz")
     loaded = fastemf.load(tmp_path / "model.npz")
-    told, again = (model.fold_in(new, shape=(4, 6), **c.told) for model in (fit, loaded))
-    np.testing.assert_array_equal(told.X, again.X)
-    assert predictions(told).mean() > predictions(fit.fold_in(new, shape=(4, 6))).mean()
-    grown = loaded.extend(new, shape=(4, 6), **c.told)
-    np.testing.assert_array_equal(grown.X[8:], told.X)
+    folded, again = (model.fold_in(new, shape=(4, 6), **c.limits) for model in (fit, loaded))
+    np.testing.assert_array_equal(folded.X, again.X)
+    assert predictions(folded).mean() > predictions(fit.fold_in(new, shape=(4, 6))).mean()
+    grown = loaded.extend(new, shape=(4, 6), **c.limits)
+    np.testing.assert_array_equal(grown.X[8:], folded.X)
     assert [scale.size for scale in grown.imputation.scales] == [12, 6]
     np.testing.assert_array_equal(grown.imputation.scales[0][:8], fit.imputation.scales[0])
-    objective = loaded.objective(data, shape=(8, 6), **c.told)
+    objective = loaded.objective(data, shape=(8, 6), **c.limits)
     assert objective == pytest.approx(fit.history[-1].objective, rel=0.05)
 
 
@@ -429,14 +430,12 @@ def test_a_saved_model_keeps_its_imputation_for_fold_in(tmp_path):
         (("above", 3.0), r'must be \("right", limit\)'),
         (("right", np.inf), "must be a finite number, got inf"),
         (("right", "20"), "must be a finite number, got '20'"),
-        (["right", "up", ""], "got 'up'"),
         ([1, 2, 0], "as numbers 1, -1 and 0"),
         ([True, False], "each of the 3 observations, got 2"),
         (np.zeros((2, 2)), r"R's shape \(2, 3\), got \(2, 2\)"),
         ("ms", "can name a column of a table only, got 'ms'"),
         (3.0, r'a time-out is \("right", 3.0\)'),
         (([1, 0, 0], [0, 0, 1]), r'must be \("right", limit\)'),
-        ([[0, 2, 1], [0, 0, 0]], "as numbers 1, -1 and 0, got 2"),
         (sp.csr_array([[0, 0, 1], [0, 5, 0]]), "as numbers 1, -1 and 0, got 5"),
         (("right", 0.0), "must leave some observations"),
     ],
@@ -467,12 +466,12 @@ def test_marks_of_stores_and_of_rows_without_a_censored_fit_are_refused(store):
 def test_undeclared_limits_cause_one_warning(c, store):
     for data in (c.data, store):
         message = r"of the values equal the largest, .*censored="
-        with pytest.warns(UserWarning, match=message) as told:
+        with pytest.warns(UserWarning, match=message) as caught:
             fastemf.complete(data, 0.5, 2, reg="noise")
-        assert len(told) == 1
-    with pytest.warns(UserWarning, match="of the values equal the smallest") as told:
+        assert len(caught) == 1
+    with pytest.warns(UserWarning, match="of the values equal the smallest") as caught:
         fastemf.complete_levels((c.i, c.j, -c.cut), (0.4, 0.5), 2, reg="noise")
     # As an option it can be pasted: exact, and a negative number is not taken for an option.
-    assert f"(in a shell, --censored-below={-c.limit!r})" in str(told[0].message)
+    assert f"(in a shell, --censored-below={-c.limit!r})" in str(caught[0].message)
     ratings = np.random.default_rng(0).integers(1, 6, (40, 30)).astype(float)
     fastemf.complete(ratings, 0.5, 2, reg="noise")  # they pile up everywhere: no warning

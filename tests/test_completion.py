@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import oracle
 import pytest
@@ -104,14 +101,6 @@ def test_negating_the_data_mirrors_the_level(R, omega, intercepts, reg):
         assert other.objective == pytest.approx(one.objective, rel=1e-8)
         assert other.reg == pytest.approx(one.reg, rel=1e-8)
     np.testing.assert_allclose(mirror.to_dense(), -fit.to_dense(), rtol=1e-5, atol=1e-5)
-
-
-@given(matrices(), levels, st.booleans(), st.sampled_from(["auto", 0]))
-def test_scaling_by_a_power_of_two_scales_the_fit(R, omega, intercepts, reg):
-    fit = fastemf.complete(R, omega, 2, intercepts=intercepts, reg=reg, **SHORT)
-    scaled = fastemf.complete(1024 * R, omega, 2, intercepts=intercepts, reg=reg, **SHORT)
-    np.testing.assert_allclose(scaled.to_dense(), 1024 * fit.to_dense(), rtol=1e-12)
-    assert scaled.n_iter == fit.n_iter
 
 
 @given(matrices(), levels, seeds)
@@ -264,13 +253,3 @@ def test_conjugate_gradients_are_bitwise_identical_for_any_number_of_threads():
     one, two = (fastemf.complete(R, 0.2, 5, solver="cg", n_jobs=n_jobs) for n_jobs in (1, 2))
     np.testing.assert_array_equal(one.X, two.X)
     np.testing.assert_array_equal(one.Y, two.Y)
-
-
-@pytest.mark.subprocess
-def test_importing_the_task_loads_no_optional_parts():
-    code = "import sys, fastemf.completion; print(*sorted(sys.modules))"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    loaded = [name for name in output.stdout.split() if name.startswith("fastemf")]
-    optional = ("operators", "reporting", "sources.cluster", "sources.store", "models.file")
-    assert not [name for name in loaded if name.startswith(tuple(f"fastemf.{o}" for o in optional))]
-    assert "fastemf.completion" in loaded

@@ -117,8 +117,8 @@ def test_headers_with_other_types(case):
 
     for name in [name for name in parts if name.endswith("header.npy")][:3]:  # others are alike
         header = json.loads(np.load(io.BytesIO(parts[name])).tobytes())
-        for path in places(header):
-            for value in OTHER_VALUES[:: 1 if len(path) == 1 else 4]:
+        for number, path in enumerate(places(header)):
+            for value in OTHER_VALUES[number % 4 :: 4]:
                 count += refused_with(name, changed(header, path, lambda _, value=value: value))
         for key in header:
             refused_with(name, {other: header[other] for other in header if other != key})
@@ -145,10 +145,11 @@ def test_scales_that_overflow_are_refused(quantiles, tmp_path, name):
 def test_other_arrays(case):
     content, refused = case
     parts = dict(members(content))
-    for name in parts:
+    for number, name in enumerate(parts):
         assert refused(archived((other, parts[other]) for other in parts if other != name))
-        count = sum(refused(archived(parts | {name: as_npy(array)})) for array in ARRAYS)
-        assert count > len(ARRAYS) / 2
+        arrays = ARRAYS[number % 2 :: 2]
+        count = sum(refused(archived(parts | {name: as_npy(array)})) for array in arrays)
+        assert count > len(arrays) / 2
 
 
 # --- arrays of a file -------------------------------------------------------------------------

@@ -256,8 +256,8 @@ def test_given_validation_is_shared_by_all_levels():
     validation = Validation(0.3, patience=2)
     levels = complete_levels(DATA, (0.2, 0.8), 2, validation=validation, reg="noise")
     rng = np.random.default_rng(0)
-    train, judge = hold_out(observe(DATA), 0.3, rng)
-    settings = {"validation": Validation(judge, patience=2), "reg": "noise"}
+    train, held_out = hold_out(observe(DATA), 0.3, rng)
+    settings = {"validation": Validation(held_out, patience=2), "reg": "noise"}
     alone = complete(train, 0.2, 2, random_state=rng, **settings)
     after = complete(train, 0.8, 2, init=levels.fits[0], **settings)
     for fit, expected in zip(levels.fits, (alone, after), strict=True):
@@ -376,26 +376,16 @@ def test_one_warning_lists_the_levels_that_did_not_converge():
     assert not any(fit.converged for fit in levels.fits)
 
 
-def test_warning_filters_are_restored_after_an_error():
-    before = list(warnings.filters)
-    with pytest.raises(ValueError, match="k must be at most"):
-        complete_levels(DATA, OMEGAS, 100)
-    assert warnings.filters == before
-
-
 @pytest.mark.parametrize(
     ("omegas", "error", "message"),
     [
         (0.5, TypeError, r"omegas must be two or more levels .* use complete, got 0.5"),
-        ("0.5", TypeError, "omegas must be two or more levels"),
         ([0.5], ValueError, r"two or more levels; for one level use complete, got \[0.5\]"),
         ([], ValueError, "two or more levels"),
         ([0.5, 0.1, 0.5], ValueError, r"different levels, got \[0.1, 0.5, 0.5\]"),
         ([0.5, 1.0], ValueError, "each of omegas must lie strictly between 0 and 1.*got 1.0"),
-        ([10, 90], ValueError, "each of omegas must lie strictly between 0 and 1.*got 10"),
         ([0.5, "0.9"], TypeError, "each of omegas must be a number in"),
         ([[0.5, 0.9]], TypeError, "each of omegas must be one number in"),
-        ([0.5, np.nan], ValueError, "each of omegas must lie strictly between 0 and 1.*got nan"),
     ],
 )
 def test_bad_levels(omegas, error, message):

@@ -103,8 +103,6 @@ INVALID = [
           lambda v: metrics.pinball_loss(TWO, TWO, 0.5, v),
       )),
     (lambda: metrics.relative_errors(TWO, THREE), SHAPES),
-    (lambda: metrics.coverage(TWO, THREE), SHAPES),
-    (lambda: metrics.summarize_by_bin(TWO, THREE, [0, 1]), SHAPES),
     (lambda: metrics.expectile_skill(TWO, THREE, 0.5, 0.0), SHAPES),
     (lambda: metrics.error_cdf([], ONE), "errors must not be empty"),
     (lambda: metrics.coverage([], []), "values must not be empty"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fastemf
+from fastemf.datasets import load_wsdream
 from fastemf.loss import expectile, expectile_loss
 
 pytestmark = [pytest.mark.thorough, pytest.mark.compiled]
@@ -89,9 +90,8 @@ def test_held_out_loss_on_skewed_noise_with_intercepts(density, bars):
     ],
 )
 def test_held_out_loss_on_web_service_times(data_folder, intercepts, bars):
-    with np.load(data_folder / "wsdream1_rt_union.npz") as file:
-        src, row, col = file["src"], file["row"].astype(int), file["col"].astype(int)
-        seconds, shape = file["val"].astype(float), tuple(file["shape"].tolist())
+    data = load_wsdream(data_folder)
+    src, (row, col), seconds, shape = data.source, data.R.coords, data.R.data, data.R.shape
     train = (src & 1) > 0
     test = ((src & 7) > 0) & ~train
     largest = seconds[train].max()
@@ -107,8 +107,10 @@ def test_held_out_loss_on_web_service_times(data_folder, intercepts, bars):
 @pytest.mark.parametrize(("omega", "intercepts"), [(0.1, False), (0.5, True), (0.9, True)])
 def test_float32_follows_float64(omega, intercepts):
     R = fastemf.datasets.make_skewed(400, 300, rank=5, density=0.2, random_state=0).R
-    single = fastemf.complete(R.astype(np.float32), omega, 5, intercepts=intercepts)
-    double = fastemf.complete(R, omega, 5, intercepts=intercepts)
+    single, double = (
+        fastemf.complete(data, omega, 5, intercepts=intercepts, reg="noise")
+        for data in (R.astype(np.float32), R)
+    )
     assert single.X.dtype == single.Y.dtype == np.float32
     assert single.predict([0], [0]).dtype == np.float32
     assert single.history[-1].objective == pytest.approx(double.history[-1].objective, rel=1e-3)

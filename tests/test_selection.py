@@ -2,16 +2,15 @@
 
 import io
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import fastemf
+from fastemf.datasets import load_wsdream
 from fastemf.loss import expectile_loss
-from fastemf.models.entities import Entities
-from fastemf.selection import Candidate, _Losses, _start, choose, mean_and_error
+from fastemf.selection import Candidate, choose
 from fastemf.sources.hold_out import folds as deal_folds
 from fastemf.sources.memory import observe
 
@@ -120,12 +119,10 @@ def test_default_ranks_fit_the_shape(shape, ks, intercepts):
 @pytest.mark.compiled
 def test_ranks_are_compared_by_tuned_fits():
     data = clear(shape=(36, 28))
-    chosen = fastemf.select(data, OMEGA, [0, 1, 2], folds=2, intercepts=True, **QUICK)
-    assert [(row.k, row.reg) for row in chosen.table] == [(0, "auto"), (1, "auto"), (2, "auto")]
+    chosen = fastemf.select(data, OMEGA, [0, 2], folds=2, intercepts=True, **QUICK)
+    assert [(row.k, row.reg) for row in chosen.table] == [(0, "auto"), (2, "auto")]
     assert chosen.best.k == 2
     assert chosen.fit.tuning.best.rank == 2
-    alone = fastemf.complete(data, OMEGA, 2, intercepts=True, **QUICK)
-    np.testing.assert_array_equal(chosen.fit.to_dense(), alone.to_dense())
     assert "stronger" not in repr(chosen)
 
 
@@ -141,19 +138,6 @@ def test_same_seed_same_table():
 # --- warm starts ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("unit", [1.0, 1e-6])
-def test_a_ridge_starts_from_the_next_larger_one_unless_a_factor_vanished(unit):
-    fit = fastemf.complete(unit * clear(), OMEGA, 2, reg=0.1 * unit)
-    assert _start(fit, 2, 0.05 * unit) is fit
-    assert _start(fit, 2, 0.0) is fit
-    X = fit.X.copy()
-    X[:, 1] = 1e-4 * X[:, 0]
-    vanished, zero = (replace(fit, rows=Entities(factor)) for factor in (X, 0 * X))
-    others = [(fit, 2, "auto"), (fit, 2, "noise"), (fit, 1, 0.0), (None, 2, 0.0)]
-    for other in (*others, (vanished, 2, 0.0), (zero, 2, 0.0)):
-        assert _start(*other) == "spectral"
-
-
 def test_a_ridge_that_removes_all_factors_does_not_affect_the_next():
     alone = fastemf.select(clear(), 0.5, [2], [0.01], 2, **QUICK)
     after = fastemf.select(clear(), 0.5, [2], [1e3, 0.01], 2, **QUICK)
@@ -166,10 +150,7 @@ def test_a_ridge_that_removes_all_factors_does_not_affect_the_next():
 @pytest.mark.parametrize(
     ("reg", "settings"),
     [
-        (0.1, {"solver": fastemf.Solver(reg_scaling="plain")}),
-        (0.1, {"solver": "cg"}),
-        (0.1, {"solver": fastemf.Solver(momentum=False)}),
-        (0, {"solver": fastemf.Solver(anneal=False)}),
+        (0.1, {"solver": fastemf.Solver(reg_scaling="plain", method="cg")}),
         (0, {"solver": fastemf.Solver(orthogonalize=True)}),
         (0.1, {"validation": fastemf.Validation(0.2, patience=1)}),
     ],
@@ -260,35 +241,6 @@ def test_clearly_worse_candidates_are_dropped():
     assert all(row.dropped == (row.folds < 5) for row in chosen.table)
 
 
-@pytest.mark.parametrize(
-    ("parts", "difference", "rule", "dropped"),
-    [
-        (10, 1.0, "best", True),
-        (9, 1.0, "best", False),  # too few parts
-        (10, 1.0, "one_se", False),  # the leader's standard error is 10 / 3
-        (10, 4.0, "one_se", True),
-        (10, 0.0, "best", False),
-        (10, np.where(np.arange(20) < 9, 1.0, -1.0), "best", False),  # not significant
-    ],
-)
-def test_candidates_are_dropped_by_paired_differences(parts, difference, rule, dropped):
-    losses = _Losses([(2, 0.1), (1, 0.1)], 2, parts)
-    losses._masses[:] = 1.0
-    common = 100 + np.where(np.arange(2 * parts) % 2, 10.0, -10.0)  # varies from part to part
-    losses._losses[0] = common.reshape(2, parts)
-    losses._losses[1] = (common + difference).reshape(2, parts)
-    losses.drop(1, rule)
-    assert losses.dropped.tolist() == [False, dropped]
-
-
-@pytest.mark.parametrize("unit", [2.0**-900, 1.0, 2.0**900])
-def test_standard_errors_scale_with_the_unit(unit):
-    # Losses are squares of the data, so their squares overflow first.
-    losses, masses = np.arange(1.0, 13.0) ** 2, np.full(12, 3.0)
-    mean, error = mean_and_error(losses, masses)
-    assert mean_and_error(unit * losses, masses) == (unit * mean, unit * error)
-
-
 # --- output ---------------------------------------------------------------------
 
 
@@ -345,21 +297,16 @@ def test_the_plot_shows_every_candidate_and_marks_the_selected_one():
     ("options", "error", "message"),
     [
         ({"folds": 1}, ValueError, "folds must be at least 2, got 1"),
-        ({"folds": 2.0}, TypeError, "folds must be an integer, got 2.0"),
         ({"folds": 99}, ValueError, "folds must be at most the 56 cells observed, got 99"),
         ({"ks": []}, ValueError, "ks must hold at least one value"),
         ({"ks": range(10**9)}, ValueError, "ks must hold at most 10000 values, got 1000000000"),
         ({"ks": 3}, TypeError, "ks must be a list of values to compare, got 3"),
         ({"ks": [0]}, ValueError, r"ks must be at least 1 \(0 fits intercepts only.*, got 0"),
-        ({"ks": [-1], "intercepts": True}, ValueError, "ks must be at least 0, got -1"),
         ({"ks": [1, 8]}, ValueError, r"ks must be at most min\(rows, columns\) = 7.*got 8"),
         ({"regs": []}, ValueError, "regs must hold at least one value"),
         ({"regs": "auto"}, TypeError, "regs must be a list of values to compare, got 'auto'"),
-        ({"regs": [-1.0]}, ValueError, "reg must be finite and not negative, got -1.0"),
         ({"regs": ["cv"]}, ValueError, 'reg must be "auto", "noise" or a number >= 0, got \'cv\''),
         ({"rule": "first"}, ValueError, "rule must be one of 'best', 'one_se', got 'first'"),
-        ({"progress": 1}, TypeError, "progress must be True or False"),
-        ({"omega": 1.0}, ValueError, "omega must lie strictly between 0 and 1"),
     ],
 )
 def test_bad_input(options, error, message):
@@ -377,9 +324,8 @@ def test_bad_input(options, error, message):
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("intercepts", [False, True])
 def test_the_choice_is_nearly_optimal_on_web_service_times(data_folder, intercepts, omega):
-    with np.load(data_folder / "wsdream1_rt_union.npz") as file:
-        src, row, col = file["src"], file["row"].astype(int), file["col"].astype(int)
-        seconds, shape = file["val"].astype(float), tuple(file["shape"].tolist())
+    times = load_wsdream(data_folder)
+    src, (row, col), seconds, shape = times.source, times.R.coords, times.R.data, times.R.shape
     train = (src & 1) > 0
     test = ((src & 6) > 0) & ~train
     data = row[train], col[train], seconds[train]
@@ -399,8 +345,8 @@ def test_validation_entries_are_read_once():
     table = pd.DataFrame({"client": rows, "service": cols, "ms": R[rows, cols]})
     names = {"rows": "client", "cols": "service", "values": "ms"}
     once, again = (
-        fastemf.select(table, 0.3, [1], [0.1, 1.0], 2, validation=judges, max_iter=5, **names)
-        for judges in (io.StringIO(table[::7].to_csv(index=False)), table[::7])
+        fastemf.select(table, 0.3, [1], [0.1, 1.0], 2, validation=cells, max_iter=5, **names)
+        for cells in (io.StringIO(table[::7].to_csv(index=False)), table[::7])
     )
     assert [row.loss for row in once.table] == [row.loss for row in again.table]
 

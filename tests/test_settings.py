@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
-import numpy as np
 import pytest
 
 import fastemf
 from fastemf import Checkpoint, Solver, Validation, cli
-from fastemf.solver.ridge import AnnealedRidge, FixedRidge
-from fastemf.solver.settings import CG_RANK, CG_STEPS, Settings
+from fastemf.solver.settings import Settings
 
 COMPLETE = inspect.signature(fastemf.complete).parameters
 
@@ -101,11 +99,8 @@ def test_estimators_share_names_order_and_defaults(name):
 
 
 def test_defaults_of_rank_and_intercepts():
-    for task in (fastemf.complete, fastemf.complete_levels, fastemf.complete_quantiles):
-        parameters = inspect.signature(task).parameters
-        assert parameters["k"].default is inspect.Parameter.empty
-        assert parameters["intercepts"].default == (task is fastemf.complete_quantiles)
-    assert inspect.signature(fastemf.select).parameters["intercepts"].default is False
+    assert COMPLETE["k"].default is inspect.Parameter.empty
+    assert COMPLETE["intercepts"].default is False
     for name in ("fit", "levels", "quantiles"):
         args = cli._parse_arguments([name, "log.csv", "-o", "m.npz"])
         assert (args.rank, args.intercepts) == (5, True)
@@ -145,59 +140,6 @@ def test_replaced_settings_are_checked_as_new_ones():
 def test_expert_settings_are_checked_on_creation(create, error, message):
     with pytest.raises(error, match=message):
         create()
-
-
-def test_expert_settings_are_values():
-    assert Solver(momentum=False) == Solver(momentum=False) != Solver()
-    assert hash(Solver()) == hash(Solver(method="auto"))
-    assert Checkpoint("x") == Checkpoint("x", every=10, resume=False)
-    with pytest.raises(TypeError):
-        Solver("exact")
-    with pytest.raises(TypeError):
-        Checkpoint("x", 3)
-
-
-@pytest.mark.parametrize(
-    ("given", "steps"),
-    [
-        ({"k": CG_RANK}, CG_STEPS),
-        ({"k": CG_RANK - 1}, 0),
-        ({"k": CG_RANK, "reg": 0}, 0),
-        ({"k": CG_RANK, "solver": Solver(method="exact")}, 0),
-        ({"k": 1, "solver": Solver(method="cg")}, CG_STEPS),
-    ],
-)
-def test_the_number_of_steps_of_conjugate_gradients(given, steps):
-    assert Settings(omega=0.5, **given).steps == steps
-
-
-@pytest.mark.parametrize(
-    ("reg", "solver", "fixed"),
-    [
-        (0, {}, None), (0.1, {}, (0.1, 1.0)), (0, {"anneal": False}, (0.0, 0.0)),
-        (0, {"orthogonalize": True}, (0.0, 0.0)),
-    ],
-)  # fmt: skip
-def test_the_schedule_of_a_numeric_ridge(reg, solver, fixed):
-    solver = Solver(**solver)
-    assert not solver.orthogonalize or (solver.momentum, solver.anneal) == (False, False)
-    ridge = Settings(omega=0.5, k=2, reg=reg, solver=solver).numbered_ridge(1.0)
-    assert isinstance(ridge, AnnealedRidge if fixed is None else FixedRidge)
-    assert fixed is None or ridge.ridge == fixed
-
-
-@pytest.mark.parametrize("reg", ["auto", "noise"])
-def test_named_ridges_are_count_scaled(reg):
-    assert Settings(omega=0.5, k=1, reg=reg).reg == reg
-    with pytest.raises(ValueError, match=f'reg="{reg}" is count-scaled; give reg a number'):
-        Settings(omega=0.5, k=1, reg=reg, solver=Solver(reg_scaling="plain"))
-
-
-def test_a_seed_restarts_and_a_generator_continues():
-    one = Settings(omega=0.5, k=1, random_state=3)
-    assert one.generator().random() == one.generator().random()
-    rng = np.random.default_rng(3)
-    assert Settings(omega=0.5, k=1, random_state=rng).generator() is rng
 
 
 def test_the_fingerprint_has_the_settings_that_determine_the_result():

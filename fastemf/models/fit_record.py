@@ -74,7 +74,7 @@ def pack_fit(fit: Factorization) -> tuple[Header, Arrays]:
             header[LABELS[at]], (arrays[LABELS[at]], arrays[OFFSETS[at]]) = to_arrays(axis.labels)
     noise = [axis.noise for axis in fit.axes if axis.noise is not None]
     if len(noise) == len(fit.axes):
-        header["noise"] = [one.level for one in noise]
+        header["noise"] = [one.base for one in noise]
         arrays |= {name: one.variances for name, one in zip(NOISE, noise, strict=True)}
     effects = [axis.effects for axis in fit.axes if axis.effects is not None]
     if len(effects) == len(fit.axes):
@@ -184,17 +184,17 @@ def _unpack_axis(at: int, header: Header, arrays: Arrays, tables: Corrections | 
     right = unseen.dtype == np.int64 and unseen.ndim == 1
     right = right and bool(((unseen >= 0) & (unseen < n)).all())
     require(right, f"{UNSEEN[at]} must hold indices below {n}")
-    noise = levels = labels = None
+    noise = effects = labels = None
     if header["noise"] is not None:
         _check_numbers(header["noise"], "noise", 0.0)
         _check_positive(NOISE[at], arrays[NOISE[at]], n)
         noise = EntityNoise(arrays[NOISE[at]], header["noise"][at])
     if tables is not None:
         corrections.check_numbers(EFFECTS[at], arrays[EFFECTS[at]], n)
-        levels = EntityEffects(arrays[EFFECTS[at]], tables)
+        effects = EntityEffects(arrays[EFFECTS[at]], tables)
     if header[LABELS[at]] is not None:
         labels = _unpack_labels(LABELS[at], OFFSETS[at], header, arrays, n)
-    return Entities(factor, intercepts, labels, unseen, noise, levels)
+    return Entities(factor, intercepts, labels, unseen, noise, effects)
 
 
 def _unpack_labels(name: str, offsets: str, header: Header, arrays: Arrays, n: int) -> Labels:

@@ -115,8 +115,8 @@ def solve_axis(
             solved = weighted.solve(axis, solved, other, ridge).factor
             if last < rounds:
                 factors = (solved, other) if axis == 0 else (other, solved)
-                own = estimate_variances(weighted, axis, factors, ridge, pair, before.noise.level)
-        noise = EntityNoise(own, before.noise.level)
+                own = estimate_variances(weighted, axis, factors, ridge, pair, before.noise.base)
+        noise = EntityNoise(own, before.noise.base)
     unseen = np.flatnonzero((observed.by_row, observed.by_col)[axis].mass == 0)
     if unseen.size:
         what = ("rows", "columns")[axis]

@@ -232,7 +232,7 @@ class Alternation:
         )  # fmt: skip
 
     def _is_due(self, state: State) -> bool:
-        """Tell whether to impute values again."""
+        """Return whether to impute values again."""
         if self.renew is None or state.renewals >= RENEWALS:
             return False
         return state.converged or len(state.history) - state.renewed_at >= SWEEPS_BETWEEN
@@ -256,7 +256,7 @@ class Alternation:
         return self._has_converged(state) or state.stopped or state.stalled or out_of_sweeps
 
     def _has_converged(self, state: State) -> bool:
-        """Tell whether F has converged with final values, or the validation loss has."""
+        """Return whether F has converged with final values, or the validation loss has."""
         waited = self.validation is not None and (
             len(state.history) - state.best_sweep >= self.settings.patience
         )
@@ -358,7 +358,7 @@ class Alternation:
         self.schedule.advance(state.point.rms)
 
     def _is_rounding(self, sweep: Sweep) -> bool:
-        """Tell whether rounding explains the rise of F.
+        """Return whether rounding explains the rise of F.
 
         Each solve may raise F by 64 eps of it (`fastemf.kernels.newton`). A residual has an error
         of eps times its value, so the root of F one of eps times the root of Σ v b².

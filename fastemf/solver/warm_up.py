@@ -57,7 +57,7 @@ def _pays(engine: CompletionEngine, settings: Settings) -> bool:
 
 
 def _is_in_range(engine: CompletionEngine) -> bool:
-    """Tell whether values, weights and their sums stay far from the limits of float32."""
+    """Return whether values, weights and their sums stay far from the limits of float32."""
     found = [part for _, part in engine.observations.by_row.each(_find_range, (), (), n_threads=1)]
     largest, lightest, heaviest = np.array(found).T
     numbers = [largest.max(), engine.size, lightest.min(), heaviest.max(), engine.mass]

@@ -48,8 +48,8 @@ def fit_corrections(cells: ValidationCells, omega: float) -> FittedCorrections:
     """Fit tables one after the other, and keep those that lower the out-of-fold loss."""
     fold_of, v = cells.hashes % FOLDS, cells.weights
     others = [fold_of != fold for fold in range(FOLDS)]
-    level = expectile(cells.residuals, omega, v)
-    left = cells.residuals - level
+    center = expectile(cells.residuals, omega, v)
+    left = cells.residuals - center
     # Residuals of all cells, for each fold by the tables of the other folds.
     apart = np.stack([_center(cells.residuals, v, omega, other) for other in others])
     tables = []
@@ -78,7 +78,7 @@ def fit_corrections(cells: ValidationCells, omega: float) -> FittedCorrections:
     above, below = (float(np.sum(v * np.maximum(sign * residuals, 0.0))) for sign in (1, -1))
     return FittedCorrections(
         tuple(tables),
-        level + expectile(left, omega, v),
+        center + expectile(left, omega, v),
         expectile_loss(residuals, omega, v) / float(v.sum()),
         below / (above + below) if above + below > 0 else float("nan"),
     )
@@ -98,8 +98,8 @@ def _knots(statistic: Floats, v: Floats) -> Floats:
     """Choose knots between quantiles of the statistic and equidistant values."""
     order = np.argsort(statistic, kind="stable")
     values, mass = statistic[order], np.cumsum(v[order])
-    shares = (np.arange(KNOTS) + 0.5) / KNOTS
-    quantiles = values[np.searchsorted(mass, shares * mass[-1])]
+    proportions = (np.arange(KNOTS) + 0.5) / KNOTS
+    quantiles = values[np.searchsorted(mass, proportions * mass[-1])]
     evenly = values[0] + np.arange(KNOTS) / (KNOTS - 1) * (values[-1] - values[0])
     return np.unique((1 - BY_VALUE) * quantiles + BY_VALUE * evenly)
 

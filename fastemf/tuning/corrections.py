@@ -94,16 +94,16 @@ class Corrections:
         """Largest absolute correction."""
         return float(sum(np.abs(table.values).max() for table in self.each))
 
-    def knot_positions(self, levels: Floats, noise: Floats) -> Floats:
+    def knot_positions(self, effects: Floats, noise: Floats) -> Floats:
         """Find the positions of rows, or columns, among the knots of every table, two columns each.
 
         The column of a statistic of the other axis, or of the product, has no meaning.
         """
-        found = np.zeros((levels.size, 2 * len(self.each)))
+        found = np.zeros((effects.size, 2 * len(self.each)))
         for t, table in enumerate(self.each):
             for side, (name, knots) in enumerate(zip(table.over, table.knots, strict=True)):
                 if name != PRODUCT:
-                    statistic = levels if name in EFFECTS else noise
+                    statistic = effects if name in EFFECTS else noise
                     found[:, 2 * t + side] = knot_positions(statistic, knots)
         return found
 

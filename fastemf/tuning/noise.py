@@ -37,13 +37,13 @@ class EntityNoise:
     ----------
     variances
         One number for each entity, around 1.
-    level
+    base
         Mean square of the slopes of the loss over the other side's variances: the variance, in
         squared units of the data, that corresponds to 1.
     """
 
     variances: Floats
-    level: float
+    base: float
 
 
 def unit_variances(masses: Pair) -> Pair:
@@ -63,8 +63,8 @@ def measure_noise(
     found = []
     for axis in (0, 1):
         sums = residual_sums(engine, axis, *factors, leverages, variances=variances)
-        level = float(sums[:, columns.NOISE].sum() / engine.mass)
-        found.append(EntityNoise(variances[axis], level))
+        base = float(sums[:, columns.NOISE].sum() / engine.mass)
+        found.append(EntityNoise(variances[axis], base))
     return found[0], found[1]
 
 
@@ -93,15 +93,15 @@ def estimate_variances(
     factors: Factors,
     ridge: Ridge,
     variances: Pair,
-    level: float,
+    base: float,
 ) -> Floats:
     """Estimate the variances of new rows (axis 0) or columns, given those of the other side."""
     leverages = [np.zeros_like(part) for part in variances]
     leverages[axis] = engine.leverage(axis, factors[axis], factors[1 - axis], ridge)
     sums = residual_sums(engine, axis, *factors, (leverages[0], leverages[1]), variances=variances)
-    if not level > 0:
+    if not base > 0:
         return np.ones_like(variances[axis])
-    found = (sums[:, columns.NOISE] / level + PRIOR) / (engine.masses[axis] + PRIOR)
+    found = (sums[:, columns.NOISE] / base + PRIOR) / (engine.masses[axis] + PRIOR)
     return np.asarray(np.clip(found, WIDEST**-2, WIDEST**2))
 
 
@@ -133,9 +133,9 @@ def make_weighting(family: str, engine: CompletionEngine, variances: Pair) -> We
     total = float(np.sum(p * sums[0]))
     scale = engine.mass / total  # makes the mean weight 1
     p, sums = p * scale, [sums[0], sums[1] * scale]
-    shares = tuple(
+    relative = tuple(  # weights of the intercepts
         np.divide(own * part, mass, out=np.ones_like(mass), where=mass > 0)
         for own, part, mass in zip((p, q), sums, masses, strict=True)
     )
     # λ N_i σ_i with N_i = p_i Σ_j v q_j, in units where p σ = 1 up to the common scale.
-    return Weighting((sums[0] * scale, sums[1]), (shares[0], shares[1]), (p, q))
+    return Weighting((sums[0] * scale, sums[1]), (relative[0], relative[1]), (p, q))

@@ -44,7 +44,7 @@ from fastemf.tuning.warm_start import select_trials, try_warm_start
 
 PROPORTION = 0.1  # of the cells that are validation cells
 FEWEST = 50  # validation cells
-FEWEST_CELLS = 400  # below, there are too few validation cells to tell ridges apart
+FEWEST_CELLS = 400  # below, there are too few validation cells to compare ridges
 SAMPLED = 20_000_000  # observations; larger data are tuned on a sample of this size
 FEW = 1_000_000  # observations of the sample that chooses the ridge of the intercepts
 SINGLE_FOLD = 1_000_000  # observations from which on one fold is enough
@@ -117,7 +117,7 @@ def tune(
 
 
 def sees_all(engine: CompletionEngine) -> bool:
-    """Tell whether a tuning uses all cells, and not a sample of them."""
+    """Return whether a tuning uses all cells, and not a sample of them."""
     return engine.observations.size <= SAMPLED
 
 
@@ -159,10 +159,10 @@ def _make_trials(engine: CompletionEngine, marks: Marks) -> list[Trial]:
 
 
 def _is_constant(engine: CompletionEngine) -> bool:
-    """Tell whether the observations are equal up to rounding, zeros included."""
-    observations, level = engine.observations, engine.mu
-    level = observations.expectile(engine.omega) if level is None else level
-    return observations.rms(level) <= engine.rounding
+    """Return whether the observations are equal up to rounding, zeros included."""
+    observations, mu = engine.observations, engine.mu
+    mu = observations.expectile(engine.omega) if mu is None else mu
+    return observations.rms(mu) <= engine.rounding
 
 
 def _list_families(engine: CompletionEngine, k: int) -> list[str]:

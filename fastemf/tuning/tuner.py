@@ -47,9 +47,9 @@ from fastemf.tuning.trial import (
 )
 from fastemf.tuning.validation_cells import collect_validation_cells
 
-MULTIPLES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of λ₀ = asymmetry, one observation's worth
+MULTIPLES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # of λ₀ = asymmetry, the weight of one observation
 NEAR_BEST = 1.01  # of the lowest leave-one-out loss: the weakest λ₀ within it is taken
-CONSTANT = 1e12  # of one observation's worth: intercepts are then zero up to rounding
+CONSTANT = 1e12  # of the weight of one observation: intercepts are then zero up to rounding
 FIRST, RATIO, MOST_STEPS = 1.2, 0.7, 24  # λ of the path: FIRST · RATIOⁿ · the noise norm
 SWEEPS = 4  # of a step; half as many with a single trial, which has many cells
 STEP_TOL = 1e-6
@@ -138,7 +138,7 @@ class Tuner:
 
     @property
     def simple(self) -> Candidate:
-        """The candidate of intercepts alone, with equal weights."""
+        """The candidate of intercepts only, with equal weights."""
         return next(candidate for candidate in self.tried if candidate.family == "equal")
 
     def best_ratio(self, family: str) -> float | None:
@@ -167,7 +167,7 @@ class Tuner:
         return candidate
 
     def try_simple(self) -> None:
-        """Try a constant, where there are intercepts, and intercepts alone."""
+        """Try a constant, if the model has intercepts, and intercepts only."""
         ridge = Ridge(0.0, self.intercept_ridge)
 
         def fit_constant(trial: Trial) -> TrialFit:
@@ -187,7 +187,7 @@ class Tuner:
         self.add("equal", math.inf, self.each(fit_equal, self.trials, starts))
 
     def try_path(self, family: str, around: float | None, narrow: int = NARROW) -> None:
-        """Try the path of a family, from intercepts alone to weaker and weaker ridges.
+        """Try the path of a family, from intercepts only to weaker and weaker ridges.
 
         It ends when no step has been better for a while. With `around`, relative to the noise
         norm, it begins `narrow` steps before that ridge, and ends as many after it unless the last
@@ -221,7 +221,7 @@ class Tuner:
                 break
 
     def _fit_reweighted(self, simple: Candidate, family: str) -> list[TrialFit]:
-        """Fit intercepts alone, weighted by the noise scales of their residuals."""
+        """Fit intercepts only, weighted by the noise scales of their residuals."""
         ridge = Ridge(0.0, self.intercept_ridge)
 
         def fit(before: TrialFit) -> TrialFit:
@@ -321,7 +321,7 @@ class Tuner:
         place = self.choose()
         best = self.tried[place]
         scales = [self._noise_scales(fit, best.family) for fit in best.fits]
-        loss, level, plain = best.step.loss, best.step.effective_omega, 0.0
+        loss, effective_omega, plain = best.step.loss, best.step.effective_omega, 0.0
         correction = 0.0
         tables: tuple[Correction, ...] = ()
         if self.settings.intercepts:
@@ -329,7 +329,7 @@ class Tuner:
                 self.trials, best.fits, self.simple.fits, scales, marks
             )
             plain = expectile(cells.residuals, self.engine.omega, cells.weights)
-            tables, correction, loss, level = fit_corrections(cells, self.engine.omega)
+            tables, correction, loss, effective_omega = fit_corrections(cells, self.engine.omega)
         tuning = Tuning(
             tuple(candidate.step for candidate in self.tried),
             place,
@@ -338,7 +338,7 @@ class Tuner:
             len(self.trials),
             noise=self.noise.get(best.family, 0.0),
             loss=loss,
-            effective_omega=level,
+            effective_omega=effective_omega,
         )
         return TuningResult(
             family=best.family,
@@ -385,6 +385,6 @@ class Tuner:
 
 
 def _is_close(one: Candidate, best: Candidate) -> bool:
-    """Tell whether a candidate is worse than the best by less than the doubt about it."""
+    """Return whether a candidate is hardly worse than the best, given the uncertainty."""
     worse = one.losses - best.losses
     return bool(worse.sum() <= DOUBT * math.sqrt(float(np.sum(worse**2))))

@@ -48,18 +48,18 @@ def collect_validation_cells(
 ) -> ValidationCells:
     """Collect the validation cells of all trials, predicted by the fits to the training cells.
 
-    `simple` are fits of intercepts alone, which are the row and column effects; `scales` are the
+    `simple` are fits of intercepts only, which are the row and column effects; `scales` are the
     variances of rows and columns in each trial. `marks` give each cell its hash.
     """
     found = []
-    for trial, fit, levels, variances in zip(trials, fits, simple, scales, strict=True):
+    for trial, fit, effects, variances in zip(trials, fits, simple, scales, strict=True):
         rows, cols, hashes, values, weights, fitted = pick_cells(
             trial.validation, fit.factors, marks, MOST / len(trials)
         )
         noise = [np.log(part) for part in variances]
         mu = trial.validation.mu or 0.0
         statistics = np.column_stack([
-            levels.factors[0][rows, -1], levels.factors[1][cols, -1], noise[0][rows],
+            effects.factors[0][rows, -1], effects.factors[1][cols, -1], noise[0][rows],
             noise[1][cols], fitted - mu,
         ])  # fmt: skip
         found.append((hashes, values, weights, fitted + fit.shift, statistics))

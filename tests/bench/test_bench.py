@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -12,21 +11,19 @@ import scipy.sparse as sp
 
 from bench import runner
 from bench.__main__ import main
-from bench.child import call
 from bench.compare import compare
 from bench.competitors import COMPETITORS, Cmfrec, Fastemf, NumpyReference, Point
 from bench.flops import gemm_rate, roofline_fraction, sweep_flops
 from bench.objective import objective
-from bench.problems import grown, label, skewed, uniform
+from bench.problems import skewed, uniform
 from bench.quality import first_reaching, gap, target
 from bench.runner import Timing, interleaved
 from bench.scale import SMOKE
-from bench.sections import SECTIONS, cold_start
+from bench.sections import SECTIONS
 from bench.sections.memory import memory_ratio
 from bench.sections.sweeps import time_sweeps
-from bench.sections.threads import powers_of_two
 from bench.sections.time_to_quality import race
-from bench.targets import Target, find_targets, format_targets, relative_half_range
+from bench.targets import find_targets, relative_half_range
 
 pytestmark = pytest.mark.bench
 
@@ -75,11 +72,6 @@ def test_bisection_finds_the_fewest_sweeps(needed):
     assert first_reaching(curve, 50.0, fit) is None
 
 
-def test_thread_counts():
-    counts = [[1], [1, 2], [1, 2, 3], [1, 2, 4, 6], [1, 2, 4, 8]]
-    assert [powers_of_two(most) for most in (1, 2, 3, 6, 8)] == counts
-
-
 def result(section, what, seconds, competitor="fastemf ω=0.5", k=32, threads=2, **more):
     setting = "p", 1000, "float64", k, threads, competitor
     return runner.row(section, what, *setting, Timing([seconds]), **more)
@@ -125,13 +117,6 @@ def test_targets_by_hand():
     assert find_targets([result("sweeps", "sweep", 0.5), broken]) == []
 
 
-def test_format_targets():
-    quick = Target("quick", 2.0, True, 1.5)
-    lines = format_targets([quick, Target("small", 2.0, False, 1.5, bound=True)])
-    words = [" ".join(line.split()) for line in lines[1:]]
-    assert words == ["quick ≥ 2 1.5 NO", "small ≤ 2 > 1.5 yes"]
-
-
 @pytest.mark.parametrize(
     ("before", "after", "slower"),
     [(1, 1.3, True), (1, 1.2, False), (0.01, 0.02, False), (0.05, 0.08, True), (2, 1, False)],
@@ -140,12 +125,6 @@ def test_slowdown_must_be_large_relatively_and_absolutely(before, after, slower)
     rows = [[result("sweeps", "sweep", seconds)] for seconds in (before, after)]
     (found,) = compare(*rows)
     assert (found["slower"], found["ratio"]) == (slower, after / before)
-
-
-def test_compare_matches_settings():
-    before = [result("sweeps", "sweep", 1.0), result("setup", "start", 1.0)]
-    after = [result("sweeps", "sweep", 1.0, k=33), result("setup", "start", 2.0)]
-    assert [entry["setting"][0] for entry in compare(before, after)] == ["setup"]
 
 
 # --- the harness ---------------------------------------------------------------------------
@@ -191,11 +170,6 @@ def test_a_failed_section_does_not_end_the_run(monkeypatch, tmp_path, capsys):
     assert "MemoryError: too large" in capsys.readouterr().out
 
 
-def test_child_process_reports_its_error():
-    with pytest.raises(RuntimeError, match="absent: KeyError: 'absent'"):
-        call("absent")
-
-
 # --- problems and competitors --------------------------------------------------------------
 
 
@@ -206,14 +180,6 @@ def test_problems_have_distinct_cells_and_the_requested_size():
         assert 0.8 * 40_000 < R.nnz <= 41_000
         assert R.has_canonical_format
         assert (np.diff(R.indptr) > 0).all()
-
-
-def test_grown_problems_keep_the_length_of_rows():
-    for entries in (300_000, 1_000_000):
-        R = grown(entries)
-        assert R.nnz == pytest.approx(entries, rel=0.1)
-        assert R.nnz / R.shape[0] == pytest.approx(92, rel=0.1)
-    assert [label(size) for size in (50_000_000, 300_000, 600)] == ["50M", "300k", "600"]
 
 
 def test_competitors_minimise_the_same_function():
@@ -277,41 +243,3 @@ def test_smoke_run_covers_every_section(tmp_path, capsys):
         "roofline", "sweeps_by_rank", "throughput_by_entries", "throughput_by_rank",
         "throughput_by_threads", "time_to_quality",
     }  # fmt: skip
-
-
-def test_cold_start_fills_an_empty_cache_once(monkeypatch):
-    calls = []
-
-    def answer(task, env=None):
-        calls.append((task, env))
-        return {"numba": 2.0, "beyond": 0.25, "seconds": 20.0 if len(calls) == 2 else 0.5}
-
-    monkeypatch.setattr(cold_start, "call", answer)
-    rows = cold_start.run(replace(SMOKE, cold_compile=True))
-    assert {row["what"]: row["seconds"] for row in rows} == {
-        "import numba": 2.0, "import beyond numba": 0.25, "first call, cold": 20.0,
-        "first call, warm cache": 0.5,
-    }  # fmt: skip
-    assert calls[1][1] == calls[2][1] != {}
-
-
-def test_bad_arguments_are_refused_before_the_run(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("bench.__main__.find_spec", lambda name: None)
-    (tmp_path / "other.json").write_text("{}")
-    for argv, message in [
-        (["--smoke", "--only", "sweep"], "must be among sweeps, quality"),
-        (["--smoke", "--out", f"{tmp_path}/absent/x.json"], "must be in a folder that exists, got"),
-        (["plot", f"{tmp_path}/absent.json", "plots"], "must be a file written by --out, got"),
-        (["plot", f"{tmp_path}/other.json", "plots"], "must be a file written by --out, got"),
-        (["--smoke", "--plots", "plots"], "plots need matplotlib"),
-    ]:
-        with pytest.raises(SystemExit):
-            main(argv)
-        assert message in capsys.readouterr().err
-
-
-def test_no_plots_without_data(tmp_path):
-    pytest.importorskip("matplotlib")
-    from bench.plots import draw
-
-    assert draw([{"section": "sweeps", "error": "failed"}], tmp_path) == []

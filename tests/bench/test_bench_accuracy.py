@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from bench import accuracy
-from bench.accuracy import FAMILIES, Cells, Training, censoring, least_squares, quantiles, score
+from bench.accuracy import FAMILIES, Cells, Training, censoring, score
 from bench.accuracy.__main__ import main
 from bench.accuracy.baselines import column_expectiles
-from bench.accuracy.report import failures, markdown, target_lines
 from fastemf.loss import expectile
 from fastemf.metrics import effective_omega
 
@@ -60,13 +59,6 @@ def test_competitors(method):
     assert score(predicted, test.values, expectile(train.cells.values, 0.9), 0.9).loss < 0.9
 
 
-def test_cmfrec_predicts_the_mean_for_new_rows_and_columns():
-    pytest.importorskip("cmfrec")
-    cells = FAMILIES["additive"](0, (40, 30)).train.cells
-    predict = least_squares._fit(Training(cells, (41, 31)), 2, (3.0, 10.0), 0)
-    assert predict(np.array([40]), np.array([30]))[0] == pytest.approx(cells.values.mean(), 1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.compiled
 def test_quantiles_smoke(tmp_path, capsys):
@@ -92,34 +84,6 @@ def test_censored_smoke(capsys, monkeypatch):
     assert out.count("declared ") == 2 + 1  # without intercepts, with them; the worst run
 
 
-def test_targets_of_censored_values():
-    case = {"cut": 0.9, "noise": 0.1, "omega": 0.5, "intercepts": False}
-    runs = [case | {"seed": 0, "declared": 0.8, "dropped": 0.9}]
-    runs += [case | {"seed": 1, "declared": 1.1, "dropped": 1.0}]
-    mean, worst, count, which = censoring.target_lines(runs)
-    assert "0.950 (target 0.9) MISSED" in mean
-    assert worst.startswith("worst: 1.100")
-    assert count == "not better than dropping: 1 of 2"
-    assert "seed 1" in which
-
-
-def test_targets_of_quantiles():
-    ours = {"set": "wsdream5", "method": "quantiles", "seed": 0, "k": 10, "error": None}
-    ours |= {"lowest": 0.9, "highest": 0.99, "tuned_fits": 12.0, "seconds": 1.0, "predictions": 9.0}
-    runs = [
-        {**ours, "tau": 0.5, "loss": 0.51, "coverage": 0.5},
-        {**ours, "tau": 0.95, "loss": 0.4, "coverage": 0.97},
-        {**ours, "tau": 0.95, "loss": 0.3, "coverage": 0.97, "method": "column"},
-    ]
-    lines = quantiles.target_lines(runs)
-    assert lines[0].endswith("now 0.5100  met")
-    assert lines[1].endswith("now 0.4000  MISSED")
-    assert "worse than a simple baseline: 1 of 2 runs" in lines
-    assert "coverage outside its tolerance: 1 of 2 runs" in lines
-    assert "coverage of a decile outside .92 to .985 at p95: 1 of 2 runs" in lines
-    assert lines[-1] == "cost on wsdream5: 12.0 tuned fits  met"
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_families(name):
     train, test = FAMILIES[name](1, (50, 40))
@@ -129,9 +93,9 @@ def test_families(name):
     other = FAMILIES[name](2, (50, 40)).train.cells.values
     assert not np.array_equal(train.cells.values, other)
     n = train.shape[1]
-    fitted, judged = (set((cells.rows * n + cells.cols).tolist()) for cells in (train.cells, test))
-    assert min(len(fitted), len(judged)) > 0
-    assert not fitted & judged
+    fitted, tested = (set((cells.rows * n + cells.cols).tolist()) for cells in (train.cells, test))
+    assert min(len(fitted), len(tested)) > 0
+    assert not fitted & tested
     if train.mirrored:
         assert {cell % n * n + cell // n for cell in fitted} == fitted
 
@@ -165,27 +129,6 @@ def test_columns_without_a_ridge_are_their_expectiles():
     predicted = column_expectiles(train, 0.8, 0, 1, ridge=0.0)(seen, seen)
     expected = [expectile(values[cols == column], 0.8) for column in seen]
     np.testing.assert_allclose(predicted, expected, rtol=1e-9)
-
-
-def run(method, loss, level=0.9, name="kuairand", seed=0):
-    return {
-        "set": name, "method": method, "omega": 0.9, "seed": seed, "k": 10, "loss": loss,
-        "level": level, "level_error": 0.001, "seconds": 1.0, "error": None,
-    }  # fmt: skip
-
-
-def test_report():
-    runs = [run("intercepts", 0.4), run("auto", 0.5, 0.86), run("intercepts", 0.4, name="pareto")]
-    runs += [run("auto", 0.403, 0.875, name="pareto"), {**run("auto", 0.0, seed=1), "error": "no"}]
-    assert [line.split()[-1] for line in target_lines(runs)] == ["MISSED"]
-    assert "target 0.404" in target_lines(runs)[0]
-    worse, drifting, far, *listed = failures(runs)
-    assert worse.endswith("1 of 2 runs")
-    assert drifting.endswith("2 of 2 runs")
-    assert far.endswith("1, 1 of them by over 3 standard errors")
-    assert [line.endswith("WORSE") for line in listed] == [True, False]
-    assert "| kuairand | .400 | .500 |" in markdown(runs)
-    assert "| kuairand | .90 | .86 |" in markdown(runs)
 
 
 def test_absent_data_are_reported(monkeypatch, capsys):

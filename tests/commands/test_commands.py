@@ -602,8 +602,8 @@ def test_a_named_pipe_is_refused(packed, refused):
     os.mkfifo(name)
     message = f"{name}: expected a regular file; CSV from a pipe is read as -"
     for where in (["store", "build", *ALL_NAMED], ["fit", *SMALL]):
-        for told in ([], ["--sep", ";"]):
-            assert refused(*where, "-o", "none", name, *told) == message
+        for format in ([], ["--sep", ";"]):
+            assert refused(*where, "-o", "none", name, *format) == message
 
 
 LIKE_DATA = "the first line looks like data, not like column names: it would name"
@@ -787,8 +787,8 @@ def test_quantiles_equal_those_of_python(quantiles_model, quiet):
 @pytest.mark.compiled
 def test_options_reach_the_quantiles(quiet):
     table_files.write_table("log.csv", LOG | {"calls": 1 + np.arange(150) % 3})
-    told = ["--weights", "calls", "--reg", "0.5", "--tol", "0.01", "--seed", "3", "--jobs", "1"]
-    quiet("quantiles", "log.csv", *AT, *SMALL, *told, "--no-intercepts", "-o", "q.npz")
+    given = ["--weights", "calls", "--reg", "0.5", "--tol", "0.01", "--seed", "3", "--jobs", "1"]
+    quiet("quantiles", "log.csv", *AT, *SMALL, *given, "--no-intercepts", "-o", "q.npz")
     options = {"reg": 0.5, "tol": 0.01, "random_state": 3, "intercepts": False}
     same_predictions("q.npz", quantiles_by_api(weights="calls", **options))
 
@@ -796,13 +796,13 @@ def test_options_reach_the_quantiles(quiet):
 @pytest.mark.compiled
 def test_quantiles_of_a_store_and_from_checkpoints(quantiles_model, quiet, refused):
     quiet("store", "build", "log.csv", *ALL_NAMED, "-o", "store")
-    told = ["quantiles", "store", *AT, *SMALL, "--checkpoint", "state.npz"]
-    quiet(*told, "-o", "stored.npz")
+    fit = ["quantiles", "store", *AT, *SMALL, "--checkpoint", "state.npz"]
+    quiet(*fit, "-o", "stored.npz")
     expected = fastemf.load(quantiles_model)
     same_predictions("stored.npz", expected)
     assert len(list(Path().glob("state-*.npz"))) == sum(map(len, expected.fits))
-    assert "exists" in refused(*told, "-o", "again.npz")
-    quiet(*told, "--resume", "-o", "again.npz")
+    assert "exists" in refused(*fit, "-o", "again.npz")
+    quiet(*fit, "--resume", "-o", "again.npz")
     same_predictions("again.npz", expected)
 
 
@@ -831,13 +831,6 @@ def test_select_equals_that_of_python(log, quiet):
     assert [line["loss"] for line in facts["table"]] == [line.loss for line in expected.table]
     assert facts["best"]["k"] == expected.best.k
     assert facts["best"]["reg"] == expected.best.reg
-
-
-def test_plots_are_checked_before_the_work(log, refused, monkeypatch):
-    Path("there.png").write_bytes(b"old")
-    assert "--plot there.png exists" in refused("select", log, "--plot", "there.png")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "fastemf[plot]" in refused("select", log, "--plot", "new.png")
 
 
 def test_json_has_the_facts_of_the_text(log, quiet):
@@ -875,14 +868,14 @@ def test_a_tuned_fit_equals_that_of_python_and_prints_its_verdict(long_log, quie
     assert losses == f"validation loss: fit {tuning.best.loss:.4g}; baselines: {listed}"
     # The candidates of the tuning
     facts = json.loads(quiet("info", "model.npz", "--json"))
-    told = facts["levels"][0]["tuning"]
-    assert told["verdict"] == verdict
-    assert [step["loss"] for step in told["steps"]] == [step.loss for step in tuning.steps]
-    assert [step["reg"] is None for step in told["steps"]] == [not s.rank for s in tuning.steps]
-    assert told["chosen"] == tuning.chosen
+    record = facts["levels"][0]["tuning"]
+    assert record["verdict"] == verdict
+    assert [step["loss"] for step in record["steps"]] == [step.loss for step in tuning.steps]
+    assert [step["reg"] is None for step in record["steps"]] == [not s.rank for s in tuning.steps]
+    assert record["chosen"] == tuning.chosen
     assert facts["levels"][0]["corrections"] == [list(table.over) for table in fit.corrections]
-    assert told["baselines"] == {one.name: one.loss for one in tuning.baselines}
-    assert (told["observations"], told["folds"]) == (tuning.cells, tuning.folds)
+    assert record["baselines"] == {one.name: one.loss for one in tuning.baselines}
+    assert (record["observations"], record["folds"]) == (tuning.cells, tuning.folds)
     text = quiet("info", "model.npz")
     assert text == render(facts, lists_steps=True) + "\n"
     table = text[text.index("family") :].splitlines()[1:]
@@ -937,16 +930,11 @@ def test_columns_must_be_selected(text, options, missing, refused):
     ("line", "message"),
     [
         ("fit log.csv -k 0 --no-intercepts -o new.npz", "k must be at least 1 (0 fits"),
-        ("fit log.csv -k -1 -o new.npz", "k must be at least 0, got -1"),
-        ("fit log.csv --reg -1 -o new.npz", "reg must be"),
-        ("fit log.csv --jobs 0 -o new.npz", "n_jobs must not be 0"),
         ("fit nothing.csv -o new.npz", "nothing.csv: no such file"),
         ("fit bad.csv -o new.npz", "'ms' must hold numbers, got 'fast' at line 4 of bad.csv"),
         ("quantiles log.csv --at 0.5 0.99 -o new.npz", "at least 20 cells on the rarer side"),
         ("quantiles log.csv --resume -o new.npz", "--resume requires --checkpoint"),
-        ("levels log.csv --omegas 0.5 -o new.npz", "omegas must"),
         ("select log.csv --plot a.npz", "--plot must end in .png, .svg or .pdf, got a"),
-        ("select log.csv --no-intercepts --ks 0", "ks must be at least 1 (0 fits"),
         ("predict model.npz log.csv --clip 3 1", "clip must"),
         ("predict model.npz log.csv --sep ::", "--sep must be one character, got '::'"),
         ("predict model.npz log.parquet --sep ;", "--sep and --decimal apply to text files"),
@@ -955,17 +943,13 @@ def test_columns_must_be_selected(text, options, missing, refused):
         ("predict model.npz log.csv -o out.txt", "out.txt: the name must end in .csv, .tsv,"),
         ("predict model.npz log.csv --json -o out.csv", "--out must end in .json with --json"),
         ("info text.npz", "text.npz is not a valid fastemf model: truncated, damaged, or another"),
-        ("rank half.npz --order smallest", "half.npz is not a valid fastemf model"),
-        ("predict none.npz log.csv", "none.npz: No such file or directory"),
         ("info .", ".: Is a directory"),
-        ("demo --size 0", "m must be at least 1, got 0"),
         ("demo --size 6 --rank 1 --density 1", "density must leave cells"),
     ],
 )
 def test_bad_options_and_files(line, message, model, refused):
     Path("bad.csv").write_text("client,service,ms\na,b,1\n\na,c,fast\n")
     Path("text.npz").write_text("not a model")
-    Path("half.npz").write_bytes(Path(model).read_bytes()[:500])
     assert message in refused(*line.split())
 
 
@@ -1108,15 +1092,6 @@ def test_a_closed_pipe(model):
     assert err == ""
 
 
-def test_closed_streams(model, monkeypatch, refused):
-    """As by ``<&-`` and ``>&-``, and as under a scheduler."""
-    monkeypatch.setattr(sys, "stdin", None)
-    assert refused("predict", model, "-") == "standard input is closed"
-    monkeypatch.setattr(sys, "stdout", None)
-    assert main(["predict", model, "log.csv"]) == 0
-    sys.stdout.close()
-
-
 @pytest.mark.subprocess
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_an_interrupted_fit(log):
@@ -1158,30 +1133,14 @@ def in_a_shell(line, **environment):
 
 @pytest.mark.subprocess
 @POSIX
-@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
-def test_a_fit_without_streams(log, closed):
+def test_a_fit_without_streams(log):
+    closed = "<&- >&- 2>&-"
     code, _, _ = in_a_shell(f"$F fit {log} -k 2 --max-iter 6 -o model.npz {closed}")
     assert code == 0
     same_fit("model.npz", by_api())
     code, out, _ = in_a_shell(f"$F fit {log} -k -1 -o other.npz {closed}")
     assert (code, out) == (2, b"")
     assert not Path("other.npz").exists()
-
-
-@pytest.mark.subprocess
-@POSIX
-def test_warnings_to_a_closed_stream_are_ignored(log):
-    """As in ``fastemf fit ... 2>&1 >/dev/null | true``, and with errors on a full disk."""
-    line = f"$F fit {log} -k 2 --max-iter 6 -o model.npz"
-    command = f"trap '' PIPE; ({line} 2>&3 >/dev/null; echo $? >code) 3>&1 | true; cat code"
-    for _ in range(100):  # until the shell's left side is done
-        if in_a_shell(command)[1].strip():
-            break
-    assert Path("code").read_text() == "0\n"
-    same_fit("model.npz", by_api())
-    if os.path.exists("/dev/full"):
-        assert in_a_shell(f"{line} --force 2>/dev/full >/dev/null")[0] == 0
-        assert in_a_shell(f"{line} 2>/dev/full")[0] == 2  # it exists
 
 
 @pytest.mark.subprocess
@@ -1206,12 +1165,9 @@ def dashed(quiet):
     [
         ("d.npz -n 1 -- -x", ["-x"]),
         ("-n 1 -- d.npz -x --force", ["-x", "--force"]),
-        ("d.npz -n 1 -1", ["-1"]),
         ("d.npz -1 -n 1 -1.5 eu-ü", ["-1", "-1.5", "eu-ü"]),
         ("d.npz -n 1 -", ["-"]),
         ("d.npz eu-ü --omega=0.5 -x -1 -n 1", ["eu-ü", "-x", "-1"]),
-        ("-n 1 d.npz -1 --force -x", ["-1", "-x"]),
-        ("d.npz -n 1 eu-ü -- -x -1", ["eu-ü", "-x", "-1"]),
         ("d.npz -x -north -hx -n 1", ["-x", "-north", "-hx"]),
         ("d.npz -n1 -x -1 -north", ["-x", "-1", "-north"]),
         ("-n1 d.npz --force -hx -x", ["-hx", "-x"]),

@@ -77,12 +77,16 @@ def test_links_lead_to_files(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_contributing_names_files_that_exist():
+def test_contributing_names_files_and_code_that_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text()
     paths = re.findall(r"`([\w./]+(?:\.py|\.toml|/))`", text)
     assert len(paths) > 50
     folders = (ROOT, ROOT / "fastemf")
     assert [path for path in paths if not any((f / path).exists() for f in folders)] == []
+    sources = "\n".join(path.read_text() for path in (ROOT / "fastemf").rglob("*.py"))
+    names = re.findall(r"`(_?[a-z]+_[a-z_]+|(?!FASTEMF)[A-Z]\w+)`", text)
+    assert len(names) > 20
+    assert [name for name in names if not re.search(rf"\b{name}\b", sources)] == []
 
 
 def run_in_shell(text, folder):

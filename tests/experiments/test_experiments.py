@@ -8,13 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fastemf import Solver
 from fastemf.cli import main
 from fastemf.datasets import make_skewed
 from fastemf.experiments import sensing, settings
 from fastemf.experiments.report import Report
-from fastemf.experiments.sensing import Problem, convergence_rate, phase_diagram
-from fastemf.experiments.settings import LEVELS, ExperimentSettings
+from fastemf.experiments.sensing import convergence_rate, phase_diagram
+from fastemf.experiments.settings import LEVELS
 
 pytest.importorskip("matplotlib")
 
@@ -131,24 +130,12 @@ def test_the_report_escapes_text(tmp_path):
 # --- settings -------------------------------------------------------------------------------
 
 
-def test_literal_settings():
-    assert ExperimentSettings(literal=True).options == {
-        "reg": 0.0, "solver": Solver(momentum=False, anneal=False, reg_scaling="plain"), "tol": 0.0,
-        "max_iter": 200,
-    }  # fmt: skip
-    assert ExperimentSettings(literal=True, reg=1, sweeps=40).options["reg"] == 1
-    assert ExperimentSettings(intercepts=True).options == {"reg": "noise", "intercepts": True}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--repeats", "0"], "repeats must be at least 1, got 0"),
-        (["--rank", "0"], "rank must be at least 1, got 0"),
         (["--rank", "25"], "rank must be at most min(rows, columns) = 24"),
-        (["--sweeps", "0"], "sweeps must be at least 1, got 0"),
         (["--reg", "much"], 'reg must be "auto", "noise" or a number >= 0, got \'much\''),
-        (["--reg", "-1"], "reg must be finite and not negative, got -1.0"),
         (["--literal", "--intercepts"], "literal=True requires"),
         (["--literal", "--reg", "noise"], "literal=True requires"),
         (["--bins", "3", "1"], "bins must be at least two finite, increasing edges"),
@@ -167,80 +154,3 @@ def test_clear_errors_before_any_fit(arguments, message, rt_file, tmp_path, caps
     assert message in err
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
-
-
-def test_bad_arguments_of_sensing(tmp_path, capsys):
-    for arguments in (["--repeats", "0"], ["--rank", "21"], ["--size", "0"]):
-        assert reproduce("sensing", tmp_path, *arguments) == 2
-        assert f"{arguments[0][2:]} must be at" in capsys.readouterr().err
-
-
-@pytest.mark.filterwarnings("default:.*published")
-def test_too_little_data(tmp_path, capsys):
-    path = tmp_path / "rtMatrix.txt"
-    matrix = np.full((20, 20), -1.0)
-    matrix[:2, :10] = 0.2 + np.arange(20).reshape(2, 10)
-    np.savetxt(path, matrix)
-    assert main(["reproduce", "wsdream", "--data", str(path), "--rank", "1"]) == 2
-    err = capsys.readouterr().err
-    assert "expected the published shape" in err
-    assert "data must have more than 5% of the cells of the matrix (20)" in err
-
-
-# --- results -------------------------------------------------------------------------
-
-
-@pytest.mark.thorough
-@pytest.mark.compiled
-@unpublished
-def test_low_levels_are_best_in_low_bins_and_high_levels_in_high_bins(tmp_path):
-    noisy = make_skewed(300, 200, rank=3, random_state=1).noisy
-    np.savetxt(tmp_path / "rtMatrix.txt", noisy, delimiter="\t")
-    low, high = np.quantile(noisy, [0.3, 0.7])
-    options = ["--repeats", 2, "--rank", 3, "--bins", 0, low, high, noisy.max() + 1]
-    assert reproduce("wsdream", tmp_path, "--data", tmp_path, *options) == 0
-    rows = numbers(tmp_path / "wsdream.csv")
-    labels = list(dict.fromkeys(row["bin"] for row in rows))
-    for rate in ("0.05", "0.1"):
-        for repeat in ("0", "1"):
-            here = [row for row in rows if (row["rate"], row["repeat"]) == (rate, repeat)]
-            lowest, highest = (
-                [float(row["median"]) for row in here if row["bin"] == label]
-                for label in (labels[1], labels[-1])
-            )
-            assert lowest == sorted(lowest)
-            assert highest == sorted(highest, reverse=True)
-
-
-@pytest.mark.thorough
-@pytest.mark.compiled
-def test_more_measurements_recover_more_and_faster():
-    problem, omegas = Problem(10, 1, trials=3), (0.1, 0.5)
-    recovered = phase_diagram(problem, ratios=(1.0, 4.0), omegas=omegas).values
-    assert (recovered[1] == 1).all()
-    assert recovered[0].sum() < recovered[1].sum()
-    factors = convergence_rate(problem, ratios=(2.5, 6.0), omegas=omegas).values
-    assert (factors[1] < factors[0]).all()
-    assert (factors[:, 1] < factors[:, 0]).all()  # least squares is fastest
-    assert np.isfinite(factors).all()
-
-
-# --- the page in a browser ------------------------------------------------------------------
-
-
-@pytest.mark.subprocess
-def test_the_page_opens_in_a_browser_without_requests(browser, tmp_path):
-    assert reproduce("synthetic", tmp_path, "--size", 30, *QUICK) == 0
-    text = (tmp_path / "synthetic.html").read_text()
-    assert not re.search(r"(src|href)=.(?!data:)", text)
-    assert "default-src 'none'" in text
-    # Images that the policy of the page or the decoder rejected have no width.
-    found = browser(
-        text,
-        "{widths: [...document.images].map(i => i.naturalWidth), "
-        "tables: document.querySelectorAll('table').length, "
-        "requests: performance.getEntriesByType('resource').map(e => e.name.slice(0, 5))}",
-    )
-    assert [width > 500 for width in found["widths"]] == [True] * 3
-    assert set(found["requests"]) <= {"data:"}
-    assert found["tables"] == 2

@@ -59,12 +59,14 @@ def test_samples_of_the_fragments(data_folder):
     assert sum(part.nnz for part in five.cells) == sum(part.nnz for part in ten.cells) == 375_984
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", WSDREAM)
 def test_web_services_with_the_settings_of_the_study(summary, label):
     found = [summary.mean("median", 0.1, omega, label) for omega in LEVELS]
     np.testing.assert_allclose(found, WSDREAM[label], atol=0.03, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.05, 0.1])
 def test_claims_of_the_paper_on_web_services(summary, rate):
     def best(measure, label="all"):

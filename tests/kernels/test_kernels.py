@@ -1,12 +1,9 @@
 """Row solves against the paper's quadratic program, certificates and identities."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from interpreter import run_python
 from oracle import row_gradient, row_objective, row_qp
 from strategies import CYCLE, row_problems
 
@@ -250,27 +247,3 @@ def test_as_many_conjugate_steps_as_unknowns_solve_a_quadratic(d, k, dtype):
     x, _, _ = solve(B, b, 0.5, 0.5, dtype=dtype, steps=k)
     expected = np.linalg.solve(0.5 * B.T @ B + 0.5 * np.eye(k), 0.5 * B.T @ b)
     np.testing.assert_allclose(x, expected, atol=2e3 * np.finfo(dtype).eps)
-
-
-@pytest.mark.slow  # .ci/run repeats all tests of compiled code on two such machines
-@pytest.mark.compiled
-def test_machines_with_narrower_vectors(tmp_path):
-    code = """
-import sys
-import llvmlite.binding as llvm
-sys.path[:0] = sys.argv[1:]
-import numba
-numba.njit(lambda: 0)()  # Numba reads the true features first
-features = llvm.get_host_cpu_features
-llvm.get_host_cpu_features = dict  # as if there were no wide registers
-import test_kernels as t
-llvm.get_host_cpu_features = features
-assert t.VECTOR_BYTES == 32
-for case in t.qp_cases(100):
-    t.solve_with_certificate(*case)
-for d, k in ((129, 5), (1025, 17), (3000, 4)):
-    t.test_long_rows_across_chunk_and_slot_boundaries(d, k)
-print("same")
-"""
-    folders = Path(__file__).parents[:2]
-    assert run_python(code, *folders, NUMBA_CACHE_DIR=str(tmp_path)) == ["same"]

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings(
 def test_intercepts_remain_when_the_ridge_shrinks_the_factors_to_zero():
     # The constant column was scaled like the factors and underflowed with them.
     worst = 0.0
-    for seed in range(20, 60):
+    for seed in range(20, 40):
         rng = np.random.default_rng(seed)
         R = (rng.random((20, 2)) @ rng.random((2, 15))).astype(np.float32)
         for omega in (0.001, 0.1, 0.999):
@@ -54,6 +54,7 @@ def test_a_tiny_ridge_on_a_short_row(lam):
         np.testing.assert_allclose(x, expected, atol=1e-6 * np.abs(expected).max())
 
 
+@pytest.mark.thorough
 @pytest.mark.compiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_rank_deficient_data_without_a_ridge_do_not_explode(dtype):
@@ -121,17 +122,6 @@ def test_a_warm_start_revives_rows_unseen_before():
     assert again.predict(4, 4) == pytest.approx(7.0, rel=0.1)
 
 
-@pytest.mark.compiled
-@pytest.mark.parametrize("reg", ["noise", pytest.param("auto", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
-def test_noiseless_data_are_recovered_with_intercepts_too(omega, reg):
-    # The fixed ridge of the intercepts kept the residuals and the ridge of the factors above zero.
-    data = fastemf.datasets.make_skewed(100, 100, rank=3, density=0.4, noise=0, random_state=0)
-    fit = fastemf.complete(data.R, omega, 3, intercepts=True, reg=reg)
-    error = np.linalg.norm(fit.to_dense() - data.truth) / np.linalg.norm(data.truth)
-    assert error < 1e-5
-
-
 def test_annealing_with_a_plain_ridge_starts_as_strongly():
     # The stages were per observation even if the ridge was not count-scaled.
     R = fastemf.datasets.make_skewed(40, 30, rank=2, density=0.5, random_state=0).R
@@ -166,6 +156,7 @@ def test_failed_pivots_have_no_effect_on_padding(scale):
     ("dtype", "scale"),
     [(np.float32, 1e16), (np.float32, 1e-16), (np.float64, 1e120), (np.float64, 1e-120)],
 )
+@pytest.mark.thorough
 def test_conjugate_gradients_work_in_any_unit(dtype, scale):
     R = fastemf.datasets.make_skewed(60, 50, rank=3, density=0.5, random_state=0).R
     plain = fastemf.complete(R, 0.2, 3, solver="cg", max_iter=30, tol=1e-4)

@@ -20,9 +20,9 @@ import warnings; warnings.simplefilter("ignore")
 def data():
     return fastemf.datasets.make_skewed(90, 70, rank=3, density=0.4, random_state=5).R
 
-def digest(n_jobs, dtype=np.float64, **settings):
+def digest(n_jobs, dtype=np.float64, reg="noise", **settings):
     R = data().astype(dtype)
-    fit = fastemf.complete(R, 0.1, 5, max_iter=5, n_jobs=n_jobs, **settings)
+    fit = fastemf.complete(R, 0.1, 5, reg=reg, max_iter=5, n_jobs=n_jobs, **settings)
     content = fit.X.tobytes() + fit.Y.tobytes() + fit.predict_block([1]).tobytes()
     content += fit.fold_in(R, n_jobs=n_jobs).X.tobytes()
     return hashlib.sha256(content).hexdigest()
@@ -42,10 +42,11 @@ def test_bits_do_not_depend_on_threads_or_process():
     for n_jobs in sys.argv[1:]:
         for settings in ({}, {"intercepts": True}, {"reg": 0}, {"dtype": np.float32}):
             print(digest(int(n_jobs), **settings))
+        print(digest(int(n_jobs), reg="auto", intercepts=True))
     """
     words = run(code, 1, 4, threads=4)
-    assert words[:4] == words[4:] == run(code, 1, threads=1)
-    assert len(set(words)) == 4
+    assert words[:5] == words[5:] == run(code, 1, threads=1)
+    assert len(set(words)) == 5
 
 
 @pytest.mark.parametrize("blocks", [1, 3, 50])
@@ -61,14 +62,14 @@ def test_bits_do_not_depend_on_blocks_or_launches(monkeypatch, blocks):
 
 @pytest.mark.subprocess
 @pytest.mark.compiled
-@pytest.mark.parametrize("layer", ["workqueue", "default"])
-def test_two_python_threads_at_once(layer):
+@pytest.mark.parametrize(("layer", "reg"), [("workqueue", "noise"), ("default", "auto")])
+def test_two_python_threads_at_once(layer, reg):
     code = """
     from concurrent.futures import ThreadPoolExecutor
     with ThreadPoolExecutor(4) as pool:
-        print(*pool.map(lambda _: digest(2), range(4)))
+        print(*pool.map(lambda _: digest(2, reg=sys.argv[1]), range(4)))
     """
-    lines = run(code, NUMBA_THREADING_LAYER=layer)
+    lines = run(code, reg, NUMBA_THREADING_LAYER=layer)
     assert len(lines) == 4
     assert len(set(lines)) == 1
 
@@ -166,6 +167,8 @@ def test_importing_compiles_nothing_and_starts_no_threads():
     import sys, fastemf
     print("numba" in sys.modules, "scipy" in sys.modules)
     import fastemf.completion, threading, numba
+    optional = ("operators", "reporting", "sources.cluster", "sources.store", "models.file")
+    print(any(name.startswith(tuple(f"fastemf.{o}" for o in optional)) for name in sys.modules))
     import fastemf.kernels.measurements
     modules = [m for name, m in list(sys.modules.items()) if name.startswith("fastemf.kernels")]
     members = [f for module in modules for f in vars(module).values() if not isinstance(f, type)]
@@ -178,7 +181,7 @@ def test_importing_compiles_nothing_and_starts_no_threads():
         print("no layer")
     """
     found = run_python(code, NUMBA_DISABLE_JIT="0")
-    assert found == ["False", "False", "True", "0", "1", "no", "layer"]
+    assert found == ["False", "False", "False", "True", "0", "1", "no", "layer"]
 
 
 def test_n_jobs_has_the_meaning_of_scikit_learn():

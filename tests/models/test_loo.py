@@ -44,8 +44,8 @@ def test_leverages_of_one_side_equal_refits(axis, weighted):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("omega", [0.2, 0.5])
-def test_residuals_are_close_to_brute_force(omega):
+def test_residuals_are_close_to_brute_force():
+    omega = 0.2
     settings = {
         "omega": omega, "k": 1, "solver": fastemf.Solver(reg_scaling="plain"), "reg": 0.3,
         "intercepts": True, "tol": 1e-12, "max_iter": 3000, "n_jobs": 1, "shape": R.shape,

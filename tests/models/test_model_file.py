@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-import stat
 import zipfile
 from dataclasses import asdict, fields, is_dataclass, replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 import fastemf
-from fastemf.solver.records import SweepRecord
 
 RNG = np.random.default_rng(11)
 DATA = np.outer(RNG.random(6) + 1, RNG.random(5) + 1) + 0.2 * RNG.random((6, 5))
@@ -123,16 +121,6 @@ def test_the_path_is_kept_as_given_and_an_older_file_replaced(
         assert_same(fastemf.load(kind(name)), one)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_the_file_has_the_permissions_of_any_new_file(model, tmp_path):
-    before = os.umask(0o027)
-    try:
-        model.save(tmp_path / "model.npz")
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "model.npz").stat().st_mode) == 0o640
-
-
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
 @pytest.mark.parametrize("call", ["numpy.savez", "os.fsync", "os.replace"])
 @pytest.mark.parametrize("existing", [True, False])
@@ -153,17 +141,6 @@ def test_a_failing_save_leaves_the_folder_unchanged(
     with pytest.raises(type(error)):
         replace(model, mu=0.5).save(path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == content
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
-def test_only_regular_files_are_replaced(model, tmp_path):
-    """A model saved to /dev/null by root must not replace it."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    with pytest.raises(OSError, match="pipe: it is not a regular file"):
-        model.save(path)
-    assert path.is_fifo()
-    assert [one.name for one in tmp_path.iterdir()] == ["pipe"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -224,13 +201,12 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_foreign_files_are_refused(kind, tmp_path):
+def test_foreign_files_are_refused(tmp_path):
     path = tmp_path / "foreign.npz"
-    write, message = FOREIGN[kind]
-    write(path)
-    assert_refused(path, message)
-    gc.collect()
+    for write, message in FOREIGN.values():
+        write(path)
+        assert_refused(path, message)
+    gc.collect()  # an open handle is a ResourceWarning, so an error
 
 
 def test_a_missing_file_and_a_folder_are_other_errors(model, tmp_path):
@@ -388,23 +364,6 @@ ARRAYS = {
 def test_wrong_arrays_are_refused(rule, bad):
     for name, array in ARRAYS[rule]:
         assert_refused(bad(**{name: array}), f"{name} {rule}".rstrip())
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("accepted", 0.5, "0 or 1 as accepted"), ("sweep", 1.5, "counts as sweep"),
-        ("restarts", -1.0, "counts as restarts"), ("sign_flips", 1e300, "counts as sign_flips"),
-        ("validation_loss", np.inf, "history must be finite"), ("validation_loss", np.nan, None),
-    ],
-)  # fmt: skip
-def test_records_of_the_history_are_checked(name, value, message, bad):
-    table = np.ones((2, 17))
-    table[0, list(SweepRecord.__dataclass_fields__).index(name)] = value
-    if message is None:
-        np.testing.assert_equal(getattr(fastemf.load(bad(history=table)).history[0], name), value)
-    else:
-        assert_refused(bad(history=table), message)
 
 
 def test_optional_parts_are_complete_or_absent(bad):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from scenes import refuses
 
 import fastemf
 from fastemf.tuning.corrections import Correction, Corrections, EntityEffects
@@ -139,10 +139,6 @@ def same(one, other):
     assert one.col_labels == other.col_labels
     assert one.unseen_rows.tolist() == other.unseen_rows.tolist()
     assert one.evaluate(HELD_OUT).scores == other.evaluate(HELD_OUT).scores
-
-
-def refuses(error, *parts):
-    return pytest.raises(error, match=".*".join(re.escape(str(part)) for part in parts))
 
 
 # --- unknown labels -------------------------------------------------------------------------

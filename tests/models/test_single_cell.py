@@ -18,7 +18,6 @@ import pytest
 from models.test_models import CLIENTS, KINDS, SERVICES, made
 
 import fastemf
-from fastemf.models import bilinear
 
 
 @cache
@@ -73,22 +72,6 @@ def test_a_single_cell_is_bitwise_equal_for_any_dtype(dtype):
 def test_errors_are_those_of_many_cells(at, given, error, message):
     with pytest.raises(error, match=re.escape(message)):
         numbered()[at].predict(*given)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_few_cells_are_predicted_without_threads_or_preparation(kind, monkeypatch):
-    model = made(kind, True)
-    expected = model.predict("eu-1", "srv1")
-
-    def refuse(*args):
-        raise AssertionError("called for few cells")
-
-    monkeypatch.setattr(bilinear, "launch", refuse)
-    monkeypatch.setattr(bilinear, "_offsets", refuse)
-    many = model.predict("eu-1", SERVICES)
-    np.testing.assert_array_equal(many[SERVICES.index("srv1")], expected)
-    monkeypatch.setattr(bilinear, "bind_block", refuse)
-    np.testing.assert_array_equal(model.predict("eu-1", "srv1"), expected)
 
 
 def test_prepared_predictions_leave_no_reference_cycle():

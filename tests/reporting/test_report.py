@@ -8,7 +8,6 @@ import warnings
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,13 +16,11 @@ import pytest
 import fastemf
 from fastemf.cli import main
 from fastemf.inputs import table_files
-from fastemf.models.reading import CellValues
 from fastemf.reporting.calibration import compute_deciles
-from fastemf.reporting.drawing import round_ticks
 from fastemf.reporting.errors import largest_errors
-from fastemf.reporting.evaluated_model import EvaluatedModel, read_evaluated
+from fastemf.reporting.evaluated_model import read_evaluated
 from fastemf.reporting.markup import escape, number
-from fastemf.reporting.model_sections import factor_sizes, tuning_section
+from fastemf.reporting.model_sections import tuning_section
 from fastemf.reporting.predictions import mean_predictions
 from fastemf.tuning.record import Baseline, Tuning, TuningStep
 
@@ -158,13 +155,6 @@ def test_intervals_of_deciles_have_nominal_coverage():
     assert 0.9 <= np.mean([one.low <= 0.5 <= one.high for one in deciles]) <= 0.99
 
 
-def test_cells_of_large_matrices_have_distinct_numbers():
-    places = np.array([99_999, 0], np.int32)
-    cells = CellValues(places, places, np.ones(2), None)
-    about = EvaluatedModel(SimpleNamespace(shape=(10**5, 10**5)), cells, 0)
-    assert about.cell_numbers.tolist() == [10**10 - 1, 0]
-
-
 @pytest.mark.filterwarnings("ignore:.*are zero")
 @pytest.mark.parametrize("kind", ["one level", "quantiles"])
 def test_repeated_observations_do_not_narrow_intervals(kind):
@@ -231,13 +221,6 @@ def test_rows_show_the_columns_that_rank_lists():
     assert "3 more" in drawing
     lines = TEST[(TEST.client == row) & TEST.service.isin(cols)]
     assert len(re.findall('class="(?:mark|beyond)"', drawing)) == len(lines) > 0
-
-
-def test_sizes_of_factors_add_up_to_the_product():
-    fit = made("one level")
-    sizes = factor_sizes(fit)
-    assert sizes.size == fit.k
-    assert np.sum(sizes**2) == pytest.approx(np.mean((fit.X @ fit.Y.T) ** 2))
 
 
 def test_the_candidates_are_drawn_with_a_ring_around_the_best():
@@ -374,25 +357,3 @@ def test_the_command_writes_the_page_of_python(model, files, monkeypatch):
 
 
 # --- numbers ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"), (1234567.0, "1,234,567"), (0.012346, "0.01235"), (-2.5, "−2.5"),
-        (99.999, "100"), (float("nan"), "–"), (float("inf"), "∞"), (1e-9, "1e−09"),
-        (2.5e14, "2.5e+14"), (1000.0, "1,000"),
-    ],
-)  # fmt: skip
-def test_number_format(value, text):
-    assert number(value) == text
-
-
-@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3.2, 7.9), (1e-9, 2e-9), (1e6, 5e8), (-5, -4)])
-def test_ticks_are_round_and_inside(low, high):
-    found = round_ticks(low, high)
-    room = 1e-6 * (high - low)  # of rounding
-    assert 2 <= len(found) <= 6
-    assert all(low - room <= tick <= high + room for tick in found)
-    steps = np.diff(found)
-    np.testing.assert_allclose(steps, steps[0])

@@ -380,26 +380,21 @@ ONE_SWEEP, RIDGE = {"max_iter": 1}, {"reg": 1, "solver": fastemf.Solver(orthogon
 LARGE = {"init": (np.full((3, 1), 1e60), np.ones((2, 1))), "solver": WITHOUT_STAGES}
 INVALID = {
     "length": (CUBE, B[:8], {}, ValueError, r"one value per measurement, shape \(9,\), got \(8,\)"),
-    "matrix": (CUBE, B[:, None], {}, ValueError, r"shape \(9,\), got \(9, 1\)"),
     "nan": (CUBE, spoilt(np.nan), {}, ValueError, "b must be finite, got nan at position 4"),
-    "inf": (CUBE, spoilt(-np.inf), {}, ValueError, "b must be finite, got -inf at position 4"),
     "large": (CUBE, spoilt(1e200), {}, ValueError, "b is too large for float64.*position 4"),
     "small": (CUBE, np.float32(B * 1e-30), {}, ValueError, "b is too small for float32"),
     "object": (CUBE, B.astype(object), {}, TypeError, "b must hold real numbers.*object"),
+    "rank 0": (CUBE, B, {"k": 0}, ValueError, "k must be at least 1, got 0"),
     "rank": (CUBE, B, {"k": 3}, ValueError, r"k must be at most min\(rows, columns\) = 2"),
-    "level": (CUBE, B, {"omega": 1.5}, ValueError, "omega must lie strictly between 0 and 1"),
     "auto": (CUBE, B, {"reg": "auto"}, ValueError, "reg must be a number >= 0 for linear"),
-    "negative reg": (CUBE, B, {"reg": -1}, ValueError, "reg must be finite and not negative"),
     "orthogonalize": (CUBE, B, RIDGE, ValueError, "orthogonalize=True needs reg=0"),
     "method": (CUBE, B, {"solver": "cg"}, ValueError, "solver must have method='auto'.*got.*'cg'"),
-    "callback": (CUBE, B, {"callback": 3}, TypeError, "callback must be callable, got 3"),
     "init": (CUBE, B, {"init": "zeros"}, ValueError, "init must be .*got 'zeros'"),
     "init shape": (CUBE, B, {"init": (B[:2], B[:2])}, ValueError, r"init\[0\] .*\(3, 1\)"),
     "weights": (CUBE, B, {"weights": spoilt(0)}, ValueError, "positive, got 0.0 at position 4"),
     "overflow": (CUBE * 1e150, B, LARGE, FloatingPointError, "not finite in float64"),
     "few": (CUBE[:3], B[:3], ONE_SWEEP, UserWarning, r"3 measurements are fewer .* = 4 degrees"),
     "few sweeps": (CUBE, B, ONE_SWEEP, fastemf.ConvergenceWarning, "max_iter=1 sweeps"),
-    "weights length": (CUBE, B, {"weights": B[:3]}, ValueError, r"weights .*\(9,\), got \(3,\)"),
 }  # fmt: skip
 
 
@@ -425,9 +420,9 @@ def test_a_slow_sweep_warns_once(m, spent, monkeypatch):
     A = fastemf.operators.Gaussian(10, (m, m))
     with pytest.warns(UserWarning, match="estimated|fewer") as caught, pytest.raises(Killed):
         fastemf.sense(A, np.ones(10), 0.3, 1, n_jobs=2)
-    told = [str(one.message) for one in caught if "estimated" in str(one.message)]
-    assert len(told) == 1
-    assert f"estimated to take {spent} or more on 2 threads" in told[0]
+    slow = [str(one.message) for one in caught if "estimated" in str(one.message)]
+    assert len(slow) == 1
+    assert f"estimated to take {spent} or more on 2 threads" in slow[0]
 
 
 @pytest.mark.parametrize("init", ["spectral", "random"])

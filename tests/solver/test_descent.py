@@ -1,4 +1,4 @@
-"""F falls from sweep to sweep, in either precision, at any offset, level and unit of the data."""
+"""The objective decreases in float32 and float64, at any level, offset and unit of the data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def largest_rise(fit):
         {"solver": fastemf.Solver(momentum=False)},
     ]),
 )  # fmt: skip
-def test_no_sweep_that_counts_raises_the_objective(seed, offset, omega, reg, dtype, options):
+def test_no_accepted_sweep_raises_the_objective(seed, offset, omega, reg, dtype, options):
     if reg == 0 and "solver" in options:
         options = {"solver": fastemf.Solver(orthogonalize=True)}
     R = skewed(seed, offset).astype(dtype)
@@ -86,7 +86,7 @@ def test_a_converged_fit_in_float32_leaves_float64_little_to_gain(seed, offset, 
 
 
 def test_float32_fits_values_that_are_small_beside_their_offset():
-    # Normal equations in float32 took what is below a hundredth of the largest for nothing.
+    # Normal equations in float32 treated values below a hundredth of the largest as zero.
     rng = np.random.default_rng(1)
     D = 1000 + rng.lognormal(0, 1, (37, 6))
     D[rng.random((37, 6)) < 0.6] = np.nan
@@ -123,7 +123,7 @@ def test_a_fit_follows_the_unit_of_the_data(data, seed, omega, dtype):
 @pytest.mark.parametrize("unit", [1e-15, 1e-9, 3e-5, 7.0, 1e9, 1e15])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_orthogonal_factors_recover_noiseless_data_in_any_unit(unit, dtype):
-    # Solves began at factors of another unit than the data's.
+    # Solves started from factors in another unit than that of the data.
     rng = np.random.default_rng(0)
     M = unit * np.outer(rng.uniform(1, 2, 12), rng.uniform(1, 2, 9))
     R = np.where(rng.random(M.shape) < 0.3, np.nan, M).astype(dtype)
@@ -154,7 +154,7 @@ def test_gradients_that_all_but_vanish_have_a_norm(unit, tmp_path):
     assert repr(fastemf.load(tmp_path / "model.npz").history) == repr(fit.history)
 
 
-# --- what cannot be right ------------------------------------------------------------------
+# --- refused data -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_zeros_are_fitted_whatever_they_weigh():
 
 
 class Rising:
-    """An engine whose first sweeps lower F and whose later ones raise it by a share."""
+    """An engine whose first sweeps lower F and whose later ones raise it."""
 
     omega, mass, size, eps = 0.5, 1.0, 1.0, SINGLE
     shape, dtype, has_intercepts = (2, 3), np.dtype(np.float32), False
@@ -223,7 +223,7 @@ def run(rise, schedule=None, checkpoint=None):
     return alternate(Rising(rise), lambda _: start, schedule, settings, checkpoint=kept)
 
 
-def test_a_rise_is_undone_and_ends_the_fit_which_a_checkpoint_keeps(tmp_path):
+def test_a_rise_is_undone_and_ends_the_fit_also_when_resumed(tmp_path):
     checkpoint = fastemf.Checkpoint(tmp_path / "state.npz", resume=True)
     ends = []
     for _ in range(2):
@@ -238,7 +238,7 @@ def test_a_rise_is_undone_and_ends_the_fit_which_a_checkpoint_keeps(tmp_path):
         assert end.history[-1].relative_decrease == pytest.approx(-0.1)
 
 
-def test_a_rise_that_rounding_explains_is_undone_and_means_that_nothing_is_left():
+def test_a_rise_by_rounding_is_undone_and_means_convergence():
     # Rounding of the solves and of the residuals, and rounding of F alone.
     for rise, accepted in ((200 * SINGLE, False), (20 * SINGLE, True)):
         end = run(rise)
@@ -262,7 +262,7 @@ def test_orthogonal_factors_leave_rows_without_observations_at_zero():
 
 
 @pytest.mark.parametrize("init", ["random", "pair"])
-def test_what_is_never_observed_is_zero_even_where_no_sweep_is_an_advance(init, monkeypatch):
+def test_rows_without_observations_are_zero_if_no_sweep_is_accepted(init, monkeypatch):
     R = np.outer(np.arange(1.0, 6.0), np.arange(1.0, 5.0))
     R[2], R[:, 1] = np.nan, np.nan
     start = (np.ones((5, 1)), np.ones((4, 1))) if init == "pair" else init

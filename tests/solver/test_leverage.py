@@ -1,13 +1,12 @@
-"""Leverages and the sums over what a model leaves, against NumPy."""
+"""Leverages and sums over residuals, against NumPy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from fastemf.kernels import residual_sums as tallies
+from fastemf.kernels import residual_sums as columns
 from fastemf.kernels.problem import hash_of_cell, is_in_sample
-from fastemf.solver import residual_sums as module
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.solver.residual_sums import residual_sums, slopes
@@ -22,7 +21,7 @@ OMEGA = 0.2
 
 
 class Scene:
-    """Observations of a random model, with whatever may count, all of it also as dense arrays."""
+    """Observations of a random model, with weights, scales and a sample by `parts`."""
 
     def __init__(self, parts):
         names = ("intercepts", "weighted", "scaled", "sampled")
@@ -100,26 +99,20 @@ def test_sums_are_those_of_numpy(scene, axis):
     u = np.where(t >= 0, OMEGA, 1 - OMEGA)
     of_other = (j, i)[axis]
     parts = {
-        tallies.MASS: v,
-        tallies.WEIGHT: v * (scene.q, scene.p)[axis][of_other],
-        tallies.SLOPE: v * u * t,
-        tallies.CURVATURE: v * u,
-        tallies.LOSS: v * u * t**2,
-        tallies.NOISE: v * (w * r) ** 2 / variances[1 - axis][of_other],
-        tallies.ABOVE: v * np.maximum(t, 0),
-        tallies.BELOW: v * np.maximum(-t, 0),
-        tallies.SQUARED_LOSS: v * (u * (t / scene.engine.unit) ** 2) ** 2,
+        columns.MASS: v,
+        columns.WEIGHT: v * (scene.q, scene.p)[axis][of_other],
+        columns.SLOPE: v * u * t,
+        columns.CURVATURE: v * u,
+        columns.LOSS: v * u * t**2,
+        columns.NOISE: v * (w * r) ** 2 / variances[1 - axis][of_other],
+        columns.ABOVE: v * np.maximum(t, 0),
+        columns.BELOW: v * np.maximum(-t, 0),
+        columns.SQUARED_LOSS: v * (u * (t / scene.engine.unit) ** 2) ** 2,
     }
     assert found.shape == ((M, N)[axis], len(parts))
     for column, part in parts.items():
         expected = np.bincount((i, j)[axis], part * scene.counts, minlength=(M, N)[axis])
         np.testing.assert_allclose(found[:, column], expected, rtol=1e-11, atol=1e-11)
-
-
-def test_sums_that_had_no_memory_are_an_error(scene, monkeypatch):
-    monkeypatch.setattr(module, "launch", lambda *args: None)
-    with pytest.raises(MemoryError, match="scratch of sums"):
-        residual_sums(scene.engine, 0, scene.X, scene.Y)
 
 
 def test_slopes_multiply_as_their_matrix_does(scene):
@@ -142,10 +135,10 @@ def test_the_shift_is_the_expectile_of_leave_one_out_residuals(scene):
     leverages = np.full(M, 0.3), np.full(N, 0.1)
     shift = find_shift(scene.engine, (scene.X, scene.Y), leverages, rounds=40)
     sums = residual_sums(scene.engine, 0, scene.X, scene.Y, leverages, shift).sum(axis=0)
-    assert abs(sums[tallies.SLOPE]) <= 1e-11 * (sums[tallies.ABOVE] + sums[tallies.BELOW])
+    assert abs(sums[columns.SLOPE]) <= 1e-11 * (sums[columns.ABOVE] + sums[columns.BELOW])
 
 
-def test_the_mean_leverage_predicts_what_leaving_out_does():
+def test_leverages_predict_leave_one_out_residuals():
     """Without ridge on a constant row: leaving one of n equal observations out, h = 1 / n."""
     n = 9
     R = np.ones((1, n)) + np.arange(n)
@@ -155,4 +148,4 @@ def test_the_mean_leverage_predicts_what_leaving_out_does():
     assert rows[0] * 0.5 == pytest.approx(1 / n)
     sums = residual_sums(engine, 0, X, Y, (rows, np.zeros(n)))
     left_out = [(R[0, j] - np.delete(R[0], j).mean()) ** 2 for j in range(n)]
-    assert sums[0, tallies.LOSS] == pytest.approx(0.5 * np.sum(left_out))
+    assert sums[0, columns.LOSS] == pytest.approx(0.5 * np.sum(left_out))

@@ -1,4 +1,4 @@
-"""Warm-up sweeps: the fit ends as one of exact sweeps in the type of the data."""
+"""Warm-up sweeps: the result is that of exact sweeps in the dtype of the data."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from scenes import same_bits
 
 import fastemf
-from fastemf.solver import warm_up as early
+from fastemf.solver import warm_up
 from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.solver.settings import Settings
 from fastemf.solver.warm_up import warm_up_engine
-from fastemf.sources import mapped as changed
+from fastemf.sources import mapped
 from fastemf.sources.memory import observe
 from fastemf.sources.source import Side
 
@@ -28,14 +28,14 @@ RIDGES = ({"reg": 0.5}, {"reg": 3.0, "solver": fastemf.Solver(reg_scaling="plain
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
-    """Small data do not have them by themselves."""
-    monkeypatch.setattr(early, "WORK", 0.0)
+    """Use warm-up sweeps for small data too."""
+    monkeypatch.setattr(warm_up, "WORK", 0.0)
 
 
 def without(*args, **options):
     """Fit without warm-up sweeps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(early, "WORK", np.inf)
+        patch.setattr(warm_up, "WORK", np.inf)
         return fastemf.complete(*args, **options)
 
 
@@ -46,33 +46,32 @@ def engine_of(R, omega, mu=None):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("omega", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("ridge", RIDGES, ids=str)
-def test_the_end_is_that_of_exact_sweeps(omega, ridge, dtype):
+def test_the_result_is_that_of_exact_sweeps(omega, ridge, dtype):
     R, exact = DATA.astype(dtype), dtype == np.float64
     options = ridge | {"tol": 1e-12 if exact else 1e-6, "max_iter": 3000, "intercepts": True}
-    led, plain = (fit(R, omega, 2, **options) for fit in (fastemf.complete, without))
-    assert led.converged
+    warm, plain = (fit(R, omega, 2, **options) for fit in (fastemf.complete, without))
+    assert warm.converged
     assert plain.converged
-    assert led.X.dtype == plain.X.dtype == dtype
-    # From the same start both come to the same minimum, and each row is solved.
+    assert warm.X.dtype == plain.X.dtype == dtype
     rtol = 1e-7 if exact else 1e-3
-    np.testing.assert_allclose(led.history[-1].objective, plain.history[-1].objective, rtol=rtol)
+    np.testing.assert_allclose(warm.history[-1].objective, plain.history[-1].objective, rtol=rtol)
     if exact:
-        np.testing.assert_allclose(led.to_dense(), plain.to_dense(), rtol=2e-3, atol=1e-3)
-        assert led.history[-1].gradient_norm < 1e-4 * led.history[0].gradient_norm
+        np.testing.assert_allclose(warm.to_dense(), plain.to_dense(), rtol=2e-3, atol=1e-3)
+        assert warm.history[-1].gradient_norm < 1e-4 * warm.history[0].gradient_norm
     rises = [
         after.objective / before.objective
-        for before, after in zip(led.history, led.history[1:], strict=False)
+        for before, after in zip(warm.history, warm.history[1:], strict=False)
         if after.accepted and before.reg == after.reg
     ]
     assert max(rises) < 1 + 1e-6  # where one type follows the other
-    assert [record.sweep for record in led.history] == list(range(1, len(led.history) + 1))
+    assert [record.sweep for record in warm.history] == list(range(1, len(warm.history) + 1))
 
 
 @pytest.mark.parametrize("omega", [0.1, 0.5])
 def test_many_observations_are_not_kept_twice(omega, monkeypatch):
     whole = fastemf.complete(DATA, omega, 3, **FIT)
-    monkeypatch.setattr(early, "KEPT", 0)
-    monkeypatch.setattr(changed, "PART", 100)
+    monkeypatch.setattr(warm_up, "KEPT", 0)
+    monkeypatch.setattr(mapped, "PART", 100)
     settings = Settings(omega=omega, k=3)
     found = warm_up_engine(engine_of(DATA, omega), settings).observations
     assert not isinstance(found.by_row, Side)
@@ -106,8 +105,8 @@ def test_a_fit_is_resumed_from_warm_up_sweeps_and_from_later_ones(omega, dtype, 
 
 
 def test_max_iter_and_callbacks_end_warm_up_sweeps():
-    led = fastemf.complete(DATA, 0.1, 2, reg=0.5, tol=1e-3, max_iter=100)
-    for sweeps in range(1, len(led.history) + 1):
+    warm = fastemf.complete(DATA, 0.1, 2, reg=0.5, tol=1e-3, max_iter=100)
+    for sweeps in range(1, len(warm.history) + 1):
         stop = {"callback": lambda record, last=sweeps: record.sweep == last}
         for more in (stop, {"max_iter": sweeps}):
             fit = fastemf.complete(DATA, 0.1, 2, reg=0.5, tol=1e-3, **more)
@@ -119,7 +118,7 @@ def test_max_iter_and_callbacks_end_warm_up_sweeps():
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("reg", [0, "noise", "auto"])
-def test_what_has_no_noise_is_recovered_to_the_rounding_of_its_type(reg):
+def test_noiseless_data_are_recovered(reg):
     rng = np.random.default_rng(0)
     whole = rng.standard_normal((60, 3)) @ rng.standard_normal((50, 3)).T
     R = np.where(rng.random(whole.shape) < 0.6, whole, np.nan)
@@ -128,7 +127,7 @@ def test_what_has_no_noise_is_recovered_to_the_rounding_of_its_type(reg):
 
 
 @pytest.mark.parametrize("omega", [0.02, 0.98])
-def test_levels_alone_are_solved(omega):
+def test_intercepts_only_are_solved_in_one_step(omega):
     R = 1.0 + (np.random.default_rng(0).random((30, 20)) < 0.1)
     engine = engine_of(R, omega, mu=float(R.mean()))
     nothing, ridge = engine.no_factors(), Ridge(0.0, 0.1)
@@ -189,21 +188,7 @@ def test_where_they_are_used(change, omega, settings, expected):
     assert (found and found.dtype) == expected
 
 
-def test_levels_and_fits_that_start_from_a_model_have_them(monkeypatch):
-    used = []
-
-    def recorded(*args):
-        used.append(warm_up_engine(*args))
-        return used[-1]
-
-    monkeypatch.setattr("fastemf.fitting.warm_up_engine", recorded)
-    levels = fastemf.complete_levels(DATA, (0.1, 0.5, 0.9), 2, **FIT)
-    fit = fastemf.complete(DATA, 0.3, 2, init=levels.fits[0], **FIT)
-    assert [engine.dtype for engine in used] == [np.float32] * 4
-    assert [one.X.dtype for one in (*levels.fits, fit)] == [np.float64] * 4
-
-
 @pytest.mark.parametrize("omega", [0.1, 0.9])
 def test_a_tuned_fit_is_as_good(omega):
-    led, plain = (fit(DATA, omega, 4, intercepts=True) for fit in (fastemf.complete, without))
-    assert led.tuning.loss == pytest.approx(plain.tuning.loss, rel=0.02)
+    warm, plain = (fit(DATA, omega, 4, intercepts=True) for fit in (fastemf.complete, without))
+    assert warm.tuning.loss == pytest.approx(plain.tuning.loss, rel=0.02)

@@ -47,19 +47,16 @@ CELLS = np.zeros((20_000, 1), np.int64)
 HUGE = {
     "triplets": lambda fit: fastemf.complete(ONE, 0.3, 1, shape=(10**8, 3)),
     "sparse": lambda fit: fastemf.complete(WIDE, 0.3, 1),
-    "columns": lambda fit: fastemf.complete(WIDE.T.tocsc()[:, :1], 0.3, 1),
     "factors": lambda fit: fastemf.complete(ONE, 0.3, 30, shape=(2 * 10**6, 2 * 10**6)),
     "fold_in": lambda fit: fit.fold_in(ONE, shape=(10**8, 2)),
     "split": lambda fit: fastemf.datasets.split(WIDE, 0.5),
     "predict": lambda fit: fit.predict(CELLS, CELLS.T),
-    "predict_block": lambda fit: fit.predict_block(np.broadcast_to(0, 2 * 10**8)),
     "rank": lambda fit: fit.rank(np.broadcast_to(0, 10**8), 9, order="smallest"),
     "design": lambda fit: Gaussian(10**6, (10**3, 10**3)).design(np.ones((10**3, 1)), 0),
     "sense": lambda fit: fastemf.sense(Gaussian(10, (2**31, 1000)), np.ones(10), 0.3, 1),
     "rip_constant": lambda fit: fastemf.rip_constant(Gaussian(10, (10**5, 10**5)), 2),
     "Linear": lambda fit: Linear(LINEAR, (10**5, 10**5)),
     "make_skewed": lambda fit: fastemf.datasets.make_skewed(10**5, 10**5),
-    "make_latencies": lambda fit: fastemf.datasets.make_latencies(calls=10**9),
 }
 
 

@@ -1,4 +1,4 @@
-"""The fit of tables to cells set aside: against plain loops, and by what it promises."""
+"""The fit of correction tables to validation cells: equations, identities, noise."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_functions_of_statistics_are_found_one_after_the_other():
 
 @pytest.mark.parametrize("omega", [0.05, 0.5, 0.95])
 @pytest.mark.parametrize("seed", range(3))
-def test_noise_gets_no_table_worth_its_name(omega, seed):
+def test_noise_gets_no_correction_to_speak_of(omega, seed):
     data = cells(lambda named: 0.0, seed=seed)
     found = fit_corrections(data, omega)
     centred = data.residuals - expectile(data.residuals, omega)
@@ -56,7 +56,7 @@ def test_noise_gets_no_table_worth_its_name(omega, seed):
     assert all(np.abs(table.values).max() < 0.05 for table in found.each)
 
 
-def test_the_shift_is_the_expectile_of_what_the_tables_leave():
+def test_the_shift_is_the_expectile_of_the_corrected_residuals():
     data = cells(steep)
     found, named = fit_corrections(data, OMEGA), by_name(data.statistics)
     left = data.residuals - sum(
@@ -67,7 +67,7 @@ def test_the_shift_is_the_expectile_of_what_the_tables_leave():
 
 
 def test_a_table_is_the_shrunk_expectile_near_each_pair_of_knots(monkeypatch):
-    """With Newton's method run to its end and nothing smoothed, the equation of each bin holds."""
+    """With Newton's method run to convergence and no smoothing, the equation of each bin holds."""
     monkeypatch.setattr(table_fit, "NEWTON_STEPS", 50)
     monkeypatch.setattr(table_fit, "SMOOTHING", 0.0)
     data = cells(steep, n=1500)

@@ -7,22 +7,20 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scenes import Killed, observed, same_bits
+from scenes import Killed, R, entries, resuming, same_bits
 
 import fastemf
 from fastemf.tuning.tuner import Tuner
 
 pytestmark = [pytest.mark.compiled, pytest.mark.thorough]  # tuned fits, or many of them
 
-R = observed()
 RNG = np.random.default_rng(2)
 QUIET = np.outer(RNG.random(30) + 1, RNG.random(24) + 1) + 0.02 * RNG.standard_normal((30, 24))
 QUIET[RNG.random(QUIET.shape) < 0.3] = np.nan
 SETTINGS = {
     "intercepts": {"omega": 0.9, "intercepts": True},
-    "factors alone": {"omega": 0.2},
     "little noise": {"R": QUIET, "omega": 0.5, "intercepts": True},
-    "random start": {"omega": 0.5, "init": "random"},
+    "factors only": {"omega": 0.2, "init": "random"},
     "validation": {"omega": 0.3, "intercepts": True, "validation": 0.2},
 }
 LOW = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, noise=0.05, random_state=4).R
@@ -40,10 +38,6 @@ def whole(name):
 
 def kill(record):
     raise Killed
-
-
-def resuming(path, every=10):
-    return {"checkpoint": fastemf.Checkpoint(path, every=every, resume=True)}
 
 
 @pytest.fixture
@@ -86,8 +80,7 @@ def test_an_interrupted_tuning_is_repeated_and_a_finished_one_is_not(name, limit
 
 
 def test_a_fit_tuned_in_memory_resumes_from_a_store(limit, tmp_path):
-    rows, cols = np.nonzero(~np.isnan(R))
-    fastemf.store.build((rows, cols, R[rows, cols]), tmp_path / "store", shape=R.shape)
+    fastemf.store.build(entries(), tmp_path / "store", shape=R.shape)
     kept = resuming(tmp_path / "state.npz")
     with pytest.raises(Killed):
         fit(callback=kill, **kept)

@@ -1,4 +1,4 @@
-"""The cells set aside: picked as plain NumPy picks them, whatever the blocks and threads."""
+"""Validation cells: equal to those of plain NumPy, for any blocks and threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastemf.solver.engine import CompletionEngine
 from fastemf.solver.records import Ridge
 from fastemf.sources.cell_sample import N_HASHES, CellSample, draw_marks
 from fastemf.sources.memory import observe
-from fastemf.tuning import validation_cells as judging
+from fastemf.tuning import validation_cells
 from fastemf.tuning.corrections import STATISTICS
 from fastemf.tuning.trial import Trial, TrialFit
 from fastemf.tuning.validation_cells import collect_validation_cells
@@ -21,7 +21,7 @@ SHAPE, SIZE, MU = (40, 30), 600, 0.4
 ENTRIES = RNG.integers(0, 40, SIZE), RNG.integers(0, 30, SIZE), RNG.gamma(1.0, size=SIZE)
 WEIGHTS = RNG.uniform(0.2, 3, SIZE)
 FACTORS = [tuple(0.5 * RNG.random((size, 3)) for size in SHAPE) for _ in range(2)]
-LEVELS = [tuple(RNG.random((size, 1)) for size in SHAPE) for _ in range(2)]
+EFFECTS = [tuple(RNG.random((size, 1)) for size in SHAPE) for _ in range(2)]
 SCALES = [tuple(RNG.uniform(0.5, 2, size) for size in SHAPE) for _ in range(2)]
 SHIFTS = (0.25, -0.5)
 
@@ -41,7 +41,7 @@ def gathered(observations, n_threads=1):
             TrialFit(trial.training, factors, Ridge(0.0, 0.0), scale, scale, shift)
             for trial, factors, scale, shift in zip(trials, several, SCALES, SHIFTS, strict=True)
         ]
-        for several in (FACTORS, LEVELS)
+        for several in (FACTORS, EFFECTS)
     )
     return collect_validation_cells(trials, fits, simple, SCALES, marks), marks, span
 
@@ -55,7 +55,7 @@ def by_hand(observed, marks, span):
     for n in range(2):
         chosen = (hashes >= n * span) & (hashes < (n + 1) * span)
         i, j = side.keys[chosen], side.indices[chosen]
-        (X, Y), (a, c), (s, u) = FACTORS[n], LEVELS[n], SCALES[n]
+        (X, Y), (a, c), (s, u) = FACTORS[n], EFFECTS[n], SCALES[n]
         product = (X[i, :2] * Y[j, :2]).sum(1) + X[i, 2] + Y[j, 2]
         statistics = {
             "row effect": a[i, 0], "column effect": c[j, 0], "row noise": np.log(s[i]),
@@ -73,7 +73,7 @@ def observed():
     return observe(ENTRIES, weights=WEIGHTS, shape=SHAPE)
 
 
-def test_they_are_those_whose_hash_is_in_the_part(observed):
+def test_validation_cells_are_chosen_by_their_hash(observed):
     found, marks, span = gathered(observed)
     expected = by_hand(observed, marks, span)
     assert 0.3 * SIZE < found.values.size < 0.5 * SIZE
@@ -92,9 +92,9 @@ def test_threads_and_blocks_do_not_matter(observed, tmp_path):
             np.testing.assert_array_equal(a, b, strict=True)
 
 
-def test_of_too_many_a_sample_by_their_hashes_is_taken(observed, monkeypatch):
+def test_many_validation_cells_are_sampled_by_their_hash(observed, monkeypatch):
     everything, _, span = gathered(observed)
-    monkeypatch.setattr(judging, "MOST", 100)
+    monkeypatch.setattr(validation_cells, "MOST", 100)
     some, _, _ = gathered(observed)
     kept = round(span * 50 / round(span / N_HASHES * SIZE))  # of each trial's hashes, the first
     chosen = everything.hashes % span < kept
