@@ -36,9 +36,9 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
     if missing:
         present = [name for name in present if name not in (args.weights, censored)]
         if len(missing) < 3 or len(present) != 3:
+            listed = f"it has the columns {', '.join(present)}"
             raise ValueError(
-                f"select columns of {name_of(path)} with {', '.join(missing)}; it has the columns "
-                f"{', '.join(present)}"
+                f"select columns of {name_of(path)} with {', '.join(missing)}; {listed}"
             )
         columns = list(present)
         if _is_text_file(path) and _is_number(columns[2], args.decimal or "."):
@@ -182,12 +182,9 @@ def _pair_columns(
 
 def _is_label(axis: Any, text: str) -> bool:
     """Return whether a text is a label or position of one axis of the model."""
-    from fastemf.inputs.columns import is_integer_text
-
-    if axis.labels is not None:
-        return bool(axis.labels.positions(parse_rows(axis.labels, [text], "nan"))[0] >= 0)
-    is_short = len(text) < 20  # like all positions; Python refuses to parse very long integers
-    return is_short and is_integer_text(text) and axis.position(int(text)) is not None
+    if axis.labels is None:
+        return text in map(str, range(axis.size))
+    return bool(axis.labels.positions(parse_rows(axis.labels, [text], "nan"))[0] >= 0)
 
 
 # --- labels -----------------------------------------------------------------------------------

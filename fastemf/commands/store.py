@@ -6,16 +6,8 @@ import argparse
 import json
 from typing import Any
 
+from fastemf.commands import options
 from fastemf.commands.input import open_text
-from fastemf.commands.options import (
-    COLUMNS,
-    FORMATS,
-    add_command,
-    add_json,
-    add_source,
-    add_text_format,
-    parse_utf8,
-)
 from fastemf.commands.output import as_lines
 from fastemf.support.terminal import stderr_is_terminal
 
@@ -24,7 +16,7 @@ MIB = 1 << 20
 
 def add_commands(commands: Any) -> None:
     """Add the command."""
-    parser = add_command(
+    parser = options.add_command(
         commands, "store", run,
         "store observations on disk, for data larger than memory",
         "Build, extend, describe or verify a store: a directory that fastemf fit, levels and "
@@ -35,10 +27,10 @@ def add_commands(commands: Any) -> None:
     append = actions.add_parser("append", help="append the observations of tables")
     append.add_argument("store", help="directory of the store")
     for action in (build, append):
-        add_source(action, "files", f"files or folders: {FORMATS}", many=True)
-        for name, text in COLUMNS.items():
-            action.add_argument(f"--{name}", metavar="NAME", type=parse_utf8, help=text)
-        add_text_format(action)
+        options.add_source(action, "files", f"files or folders: {options.FORMATS}", many=True)
+        for name, text in options.COLUMNS.items():
+            action.add_argument(f"--{name}", metavar="NAME", type=options.parse_utf8, help=text)
+        options.add_text_format(action)
         text = "memory for sorting, in MiB (default 1024)"
         action.add_argument("--memory-limit", type=int, default=1024, metavar="MIB", help=text)
     build.add_argument("-o", "--out", required=True, metavar="DIR", help="store to create")
@@ -51,7 +43,7 @@ def add_commands(commands: Any) -> None:
     for action in (info, verify):
         action.add_argument("store", help="directory of the store")
     for action in (build, append, info, verify):
-        add_json(action)
+        options.add_json(action)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -63,12 +55,12 @@ def run(args: argparse.Namespace) -> None:
         if isinstance(files, list) and len(files) == 1:
             [files] = files
         files = open_text(files, args)
-        options = {name: getattr(args, name) for name in COLUMNS}
-        options |= {"memory_limit": args.memory_limit * MIB, "progress": stderr_is_terminal()}
+        given = {name: getattr(args, name) for name in options.COLUMNS}
+        given |= {"memory_limit": args.memory_limit * MIB, "progress": stderr_is_terminal()}
     if args.action == "build":
-        opened = store.build(files, args.out, shape=args.shape, columns=args.columns, **options)
+        opened = store.build(files, args.out, shape=args.shape, columns=args.columns, **given)
     elif args.action == "append":
-        opened = store.append(args.store, files, **options)
+        opened = store.append(args.store, files, **given)
     else:
         if args.action == "verify":
             store.verify(args.store)

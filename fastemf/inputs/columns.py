@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -21,10 +20,8 @@ from numpy.typing import NDArray
 Where = Callable[[int], str]  # describes the position of an element, for messages
 
 # Units to which coarser ones are converted; tables have no finer units than nanoseconds.
-UNITS = {"Y": "D", "M": "D", "W": "D", "D": "D", "h": "s", "m": "s"}
-UNITS |= {unit: unit for unit in ("s", "ms", "us", "ns")}
-
-PIECE = 1 << 20  # elements per thread, at least
+UNITS = dict(zip(("Y", "M", "W", "D", "h", "m", "s"), "DDDDsss", strict=True))
+UNITS |= {unit: unit for unit in ("ms", "us", "ns")}
 
 RULE = "must hold integers, strings or dates as labels"
 INTEGER = r"^(0|-?[1-9][0-9]*)$"  # in canonical form
@@ -109,13 +106,11 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
     return Column(_as_kind(flat, what, where), array.shape, False, is_utc)
 
 
-def encode(
-    column: Column, what: str, where: Where = position, n_threads: int = 1
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def encode(column: Column, what: str, where: Where = position) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return distinct labels in order of first appearance, and each element's position there."""
     flat = column.flat
     if not isinstance(flat, np.ndarray):
-        return _encode_arrow(flat, what, where, n_threads)
+        return _encode_arrow(flat, what, where)
     if flat.dtype == object:
         places = {label: at for at, label in enumerate(dict.fromkeys(flat.tolist()))}
         _check_text(places, flat, what, where)
@@ -125,33 +120,13 @@ def encode(
         import pyarrow as pa
 
         numbers = flat.view(np.int64) if flat.dtype.kind == "M" else flat
-        distinct, codes = _encode_arrow(pa.array(numbers), what, where, n_threads)
+        distinct, codes = _encode_arrow(pa.array(numbers), what, where)
         return distinct.view(flat.dtype) if flat.dtype.kind == "M" else distinct, codes
     values, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
     order = np.argsort(first)  # of appearance
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     return values[order], rank[inverse]
-
-
-def is_dictionary(flat: Any) -> bool:
-    """Return whether labels are an Arrow dictionary (a categorical column)."""
-    return not isinstance(flat, np.ndarray) and _has_dictionary(flat.type)
-
-
-def index_in(flat: Any, values: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the position of each element in `values`, -1 if absent, in linear time."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if isinstance(flat, np.ndarray):
-        is_date = values.dtype.kind == "M"  # Arrow has no dates far from today
-        among, flat = (pa.array(x.view(np.int64) if is_date else x) for x in (values, flat))
-    else:
-        if str(flat.type) == "string_view":  # Arrow cannot look these up
-            flat = flat.cast(pa.large_string())
-        among = pa.array(values, flat.type)
-    return concatenated(pc.fill_null(pc.index_in(flat, value_set=among), -1)).astype(np.int64)
 
 
 def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
@@ -343,23 +318,22 @@ def _numbers_of_arrow(column: Any, what: str, where: Where | None) -> NDArray[An
     return _as_kind(concatenated(column), what, position)
 
 
-def _encode_arrow(
-    column: Any, what: str, where: Where, n_threads: int
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _encode_arrow(column: Any, what: str, where: Where) -> tuple[NDArray[Any], NDArray[Any]]:
+    import pyarrow as pa
+
     if _has_dictionary(column.type):
-        return _encode_dictionary(column, what, where, n_threads)
-    encoded = _dictionary_encode(column, n_threads)
+        return _encode_dictionary(column, what, where)
+    if str(column.type) == "string_view":  # which older versions cannot encode
+        column = column.cast(pa.large_string())
+    encoded = _chunks(column.dictionary_encode())  # with one dictionary
     if not encoded:
         return np.empty(0, object), np.empty(0, np.int32)
-    # Chunks share one dictionary.
     codes = [chunk.indices.to_numpy() for chunk in encoded]
     distinct = _values_of_arrow(encoded[-1].dictionary, what)
     return distinct, codes[0] if len(codes) == 1 else np.concatenate(codes)
 
 
-def _encode_dictionary(
-    column: Any, what: str, where: Where, n_threads: int
-) -> tuple[NDArray[Any], NDArray[Any]]:
+def _encode_dictionary(column: Any, what: str, where: Where) -> tuple[NDArray[Any], NDArray[Any]]:
     """Encode a dictionary column; unused entries of the dictionary are not labels."""
     import pyarrow as pa
 
@@ -372,33 +346,10 @@ def _encode_dictionary(
         dictionary = dictionary.cast(pa.large_string())
     if dictionary.null_count or len(dictionary.unique()) < len(dictionary):
         plain = pa.chunked_array([dictionary.take(chunk.indices) for chunk in chunks])
-        return encode(read_column(plain, what, where), what, where, n_threads)
+        return encode(read_column(plain, what, where), what, where)
     indices = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
-    used, codes = _encode_arrow(indices, what, where, n_threads)
+    used, codes = _encode_arrow(indices, what, where)
     return _values_of_arrow(dictionary, what)[used.astype(np.int64)], codes
-
-
-def _dictionary_encode(column: Any, n_threads: int) -> list[Any]:
-    """Encode into chunks that share one dictionary, in order of first appearance.
-
-    Each thread encodes a piece; labels that are new in a piece are appended to the dictionary.
-    """
-    import pyarrow as pa
-
-    def encoded(first: int) -> Any:
-        piece = column.slice(first, size)
-        try:
-            return piece.dictionary_encode()
-        except pa.ArrowNotImplementedError:  # string views, in older versions
-            return piece.cast(pa.large_string()).dictionary_encode()
-
-    size = max(-(-len(column) // n_threads), PIECE)
-    if len(column) <= size:
-        return _chunks(encoded(0))
-    with ThreadPoolExecutor(n_threads) as pool:
-        pieces = list(pool.map(encoded, range(0, len(column), size)))
-    chunks = [chunk for piece in pieces for chunk in _chunks(piece)]
-    return _chunks(pa.chunked_array(chunks).unify_dictionaries())
 
 
 def _values_of_arrow(values: Any, what: str) -> NDArray[Any]:

@@ -180,10 +180,7 @@ def _stored_entries(
         return np.empty(0, R.indices.dtype), R.indices[:size], R.data[:size], pointers
     coo = R if R.format == "coo" else R.tocoo(copy=False)
     if not coo.row.shape == coo.col.shape == coo.data.shape:
-        raise ValueError(
-            "R must have as many rows, columns and values stored, got "
-            f"{coo.row.size}, {coo.col.size} and {coo.data.size}; R is corrupt"
-        )
+        raise ValueError("R must have as many rows and columns as values stored; R is corrupt")
     return coo.row, coo.col, coo.data, None
 
 
@@ -213,10 +210,10 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
     cols = check_indices(R[1], "cols", None)
     if m is not None and n is not None and rows.size and cols.size:
         if rows.max() < n and cols.max() < m and not (rows.max() < m and cols.max() < n):
-            raise IndexError(
-                f"rows go up to {rows.max()} and cols up to {cols.max()}, beyond shape "
-                f"({m}, {n}); are the two swapped?"
+            beyond = (
+                f"rows go up to {rows.max()} and cols up to {cols.max()}, beyond shape ({m}, {n})"
             )
+            raise IndexError(f"{beyond}; are the two swapped?")
         rows, cols = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
     if not rows.ndim == cols.ndim == values.ndim == 1 or not rows.size == cols.size == values.size:
         raise ValueError(

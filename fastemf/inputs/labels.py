@@ -9,18 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fastemf.inputs.columns import (
-    Column,
-    Where,
-    distinct_where,
-    encode,
-    index_in,
-    is_dictionary,
-    kind_of,
-    position,
-    read_column,
-    shortened,
-)
+from fastemf.inputs import columns
 
 SHOWN = 10  # unknown labels in a message
 DENSE = 8  # integers between the smallest and the largest label, per label
@@ -60,10 +49,10 @@ class Labels:
     is_utc: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        column = read_column(self.values, "labels")
+        column = columns.read_column(self.values, "labels")
         if len(column.shape) != 1:
             raise ValueError(f"labels must be one-dimensional, got shape {column.shape}")
-        distinct, codes = encode(column, "labels")
+        distinct, codes = columns.encode(column, "labels")
         if distinct.size < codes.size:
             counts = np.bincount(codes)
             twice = distinct[np.argmax(counts > 1)]
@@ -77,8 +66,7 @@ class Labels:
         name: str | None = None,
         *,
         what: str = "labels",
-        where: Where = position,
-        n_threads: int = 1,
+        where: columns.Where = columns.position,
     ) -> tuple[Labels, NDArray[Any]]:
         """Return the labels of a column in order of first appearance, and each element's position.
 
@@ -90,8 +78,6 @@ class Labels:
             Name of the labels.
         what, where
             How error messages name the column and describe a position in it.
-        n_threads
-            Threads for a long Arrow column; the result does not depend on it.
 
         Examples
         --------
@@ -100,8 +86,8 @@ class Labels:
         >>> labels.values.tolist(), codes.tolist()
         (['b', 'a'], [0, 1, 0])
         """
-        read = read_column(column, what, where)
-        distinct, codes = encode(read, what, where, n_threads)
+        read = columns.read_column(column, what, where)
+        distinct, codes = columns.encode(read, what, where)
         return cls.__new__(cls)._hold(distinct, name, read.is_utc), codes.reshape(read.shape)
 
     @classmethod
@@ -154,7 +140,7 @@ class Labels:
     @property
     def kind(self) -> str:
         """Kind of the labels: int64, uint64, str, datetime64[unit] or datetime64[unit, UTC]."""
-        return kind_of(self.values, self.is_utc)
+        return columns.kind_of(self.values, self.is_utc)
 
     def __len__(self) -> int:
         return int(self.values.size)
@@ -183,7 +169,7 @@ class Labels:
         return np.asarray(self.values[np.asarray(indices)])
 
     def positions(
-        self, column: Any, *, what: str = "labels", where: Where = position
+        self, column: Any, *, what: str = "labels", where: columns.Where = columns.position
     ) -> NDArray[np.int64]:
         """Return the position of each label of a column, -1 for unknown labels.
 
@@ -202,29 +188,25 @@ class Labels:
         [1, -1]
         """
         if isinstance(column, Labels):
-            read = Column(column.values, column.values.shape, False, column.is_utc)
+            read = columns.Column(column.values, column.values.shape, False, column.is_utc)
         else:
-            read = read_column(column, what, where)
+            read = columns.read_column(column, what, where)
+        if not isinstance(read.flat, np.ndarray):  # text or a dictionary
+            distinct, codes = columns.encode(read, what, where)
+            known = Labels.__new__(Labels)._hold(distinct, None, read.is_utc)
+            return np.asarray(self.positions(known, what=what, where=where)[codes])
         flat = read.flat
-        if is_dictionary(flat):
-            distinct, codes = encode(read, what, where)
-            known = Labels.of_distinct(distinct, None, read.is_utc)
-            return np.asarray(self.positions(known, what=what)[codes])
-        if len(flat) == 0:
+        if flat.size == 0:
             return np.empty(read.shape, np.int64)
         family, ours = _family(flat, read.is_utc), _family(self.values, self.is_utc)
         if family != ours:
             raise TypeError(f"{what} must be {ours}, as the labels are, got {family}")
-        if family == "strings" and not read.is_arrow:
+        if family == "strings":
             places = self._places
             found = np.fromiter((places.get(x, -1) for x in flat.tolist()), np.int64, flat.size)
-        elif family == "strings":
-            found = index_in(flat, self.values)
         else:
             numbers, possible = _as_type(flat, self.values.dtype)
-            by_hash = read.is_arrow and self._dense is None
-            found = index_in(numbers, self.values) if by_hash else self._search(numbers)
-            found[~possible] = -1
+            found = np.where(possible, self._search(numbers), -1)
         return found.reshape(read.shape)
 
     def place(self, label: Any) -> int | None:
@@ -284,7 +266,7 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
     parts = []
     for positions, column, what in sides:
         if positions.size and positions.min() < 0:
-            unknown = distinct_where(column, positions < 0, what)
+            unknown = columns.distinct_where(column, positions < 0, what)
             parts.append(f"{unknown.size} in {what} ({listed(unknown)})")
     if parts:
         raise ValueError(f"unknown labels: {' and '.join(parts)}")
@@ -292,14 +274,12 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
 
 def listed(labels: NDArray[Any]) -> str:
     """List the first labels and the number of the others, for a message."""
-    first = ", ".join(shortened(repr(label)) for label in labels[:SHOWN].tolist())
+    first = ", ".join(columns.shortened(repr(label)) for label in labels[:SHOWN].tolist())
     return first + (f", … {labels.size - SHOWN} more" if labels.size > SHOWN else "")
 
 
-def _family(labels: Any, is_utc: bool) -> str:
+def _family(labels: NDArray[Any], is_utc: bool) -> str:
     """Return the family of labels: integers, strings, or dates with or without a time zone."""
-    if not isinstance(labels, np.ndarray):
-        return "strings"
     dates = f"dates {'with' if is_utc else 'without'} a time zone"
     return {"O": "strings", "M": dates}.get(labels.dtype.kind, "integers")
 

@@ -11,25 +11,17 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fastemf.inputs.columns import shortened
+from fastemf.inputs import file_lists
+from fastemf.inputs.columns import arrow_column, shortened
 from fastemf.inputs.database import explained, identifier, literal
-from fastemf.inputs.file_lists import (
-    FORMATS,
-    KINDS,
-    TextSource,
-    check_regular,
-    file_extension,
-    hold_stream,
-    is_source,
-    list_files,
-    name_of,
-)
+from fastemf.inputs.labels import Labels
 from fastemf.inputs.query import Query
-from fastemf.inputs.tables import arrow, as_read, check_names, is_frame, table_row
-from fastemf.inputs.text_files import CsvFile, JsonFile, TextFile, locate
+from fastemf.inputs.tables import arrow, check_names, select_columns, table_row
+from fastemf.inputs.text_files import TextFile, locate
 
 LONGEST_LINE = 1 << 22  # bytes of a line of CSV; some versions of DuckDB reserve 16 of them
 REAL_TYPES = ("FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
+JSON_INTEGERS = ("BIGINT", "UBIGINT")
 JSON_NUMBERS = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
 
 
@@ -57,8 +49,8 @@ def open_table(
     name
         Name of a table in memory, for messages.
     """
-    found = find_table(source, connection, name)
     wanted = list(dict.fromkeys([*labels, *numbers, *others]))
+    found = find_table(source, connection, name, wanted, labels)
     present = found.names([name for name in wanted if isinstance(name, str)])
     try:
         check_names(wanted, present, found.name)
@@ -103,8 +95,11 @@ class Relation:
 
     def _types(self) -> dict[str, str]:
         with self.reading():
-            found = self.connection.execute(f"DESCRIBE SELECT * FROM {self.relation}").fetchall()
+            found = self._fetch(f"DESCRIBE SELECT * FROM {self.relation}")
         return {column: str(kind) for column, kind, *_ in found}
+
+    def _fetch(self, query: str) -> list[Any]:
+        return list(self.connection.execute(query).fetchall())
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into errors that name the source."""
@@ -130,7 +125,6 @@ class _ParquetFiles(Relation):
     expected = "a Parquet file"
 
     def __init__(self, connection: Any, paths: Sequence[Path], name: str) -> None:
-        self._files = list(paths)
         self._listed = _listed(paths)
         hive = str(bool(_hive_keys(paths))).lower()
         super().__init__(
@@ -139,39 +133,33 @@ class _ParquetFiles(Relation):
 
     def where(self, at: int) -> str:
         """Describe the position of a row."""
-        from pyarrow import parquet
-
-        for path in self._files:
-            size = parquet.read_metadata(path).num_rows
+        for path, size in self._sizes:
             if at < size:
                 return f"row {at} of {path} (from 0)"
             at -= size
         return f"row {at} after {self.name}"
 
     def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
-        """Return a query, after a check that all files have the columns with the same types."""
+        """Return a query, after a check that columns have the same types in all files."""
         with self.reading():
-            found = self.connection.execute(
-                f"SELECT name, file_name, type FROM parquet_schema({self._listed})"
-            ).fetchall()
+            self._sizes = self._fetch(
+                f"SELECT file_name, num_rows FROM parquet_file_metadata({self._listed})"
+            )
+            found = self._fetch(f"SELECT name, type, file_name FROM parquet_schema({self._listed})")
         for column in wanted:
-            kind_of = {os.path.abspath(file): kind for name, file, kind in found if name == column}
-            first_of: dict[str, str] = {}
-            for file, kind in kind_of.items():
-                first_of.setdefault(kind, file)
+            first_of = {kind: file for name, kind, file in reversed(found) if name == column}
             if len(first_of) > 1:
-                listed = " and ".join(f"{kind} in {file}" for kind, file in first_of.items())
-                raise ValueError(f"column {column!r} must have one type in all files, got {listed}")
-            lacks = [path for path in self._files if os.path.abspath(path) not in kind_of]
-            if kind_of and lacks:
-                raise ValueError(f"{lacks[0]} has no column {column!r}")
+                kinds = [f"{kind} in {file}" for kind, file in reversed(first_of.items())]
+                raise ValueError(
+                    f"column {column!r} must have one type in all files, got {' and '.join(kinds)}"
+                )
         return super().select(wanted, labels, numbers)
 
 
 class _TextFiles(Relation):
     """Text files of one kind."""
 
-    def __init__(self, connection: Any, files: Sequence[TextFile], name: str) -> None:
+    def __init__(self, connection: Any, files: Sequence[TextFile], name: str, decimal: str) -> None:
         super().__init__(connection, "", name)
         self._hive_keys = _hive_keys([file.path for file in files])
         self._hive = (
@@ -179,32 +167,35 @@ class _TextFiles(Relation):
             if self._hive_keys
             else "hive_partitioning=false"
         )
-        self._texts = files
+        self._files, self._decimal = files, decimal
+        self.is_text = bool(files[0].delimiter)
+        self.expected = "a table" if self.is_text else "one JSON object per line"
 
     def names(self, wanted: Sequence[str]) -> list[str]:
         """Return the names of the columns, at least those that are wanted."""
         with explained(self.name, self.expected):
-            found = [file.names(wanted) for file in self._texts]
-        return [*self._merge(found, wanted), *self._hive_keys]
-
-    def _merge(self, found: list[list[str]], wanted: Sequence[str]) -> list[str]:
-        """Merge the names of several files."""
-        return list(dict.fromkeys(name for names in found for name in names))
+            found = [file.names(wanted) for file in self._files]
+        names = list(dict.fromkeys(name for names in found for name in names))
+        if self.is_text:  # columns may be in another order
+            names = found[0]
+            for file, header in zip(self._files, found, strict=True):
+                check_names([name for name in wanted if name in names], header, file.name)
+        return [*names, *self._hive_keys]
 
     def where(self, at: int) -> str:
         """Describe the position of a row."""
-        return locate(self._texts, at)[0]
+        return locate(self._files, at)[0]
 
     def explain(self, column: str, at: int) -> None:
         """Raise an error if a number that was read as null is other text."""
-        place, row = locate(self._texts, at)
+        place, row = locate(self._files, at)
         value = row.get(column)
         if value not in (None, "") and str(value).strip("+- ").lower() != "nan":
             shown = shortened(repr(value))
             raise ValueError(f"column {column!r} must hold numbers, got {shown} at {place}")
 
     def _reason(self, message: str) -> str:
-        for file in self._texts:
+        for file in self._files:
             if (found := file.find_error(message)) is not None:
                 of_file = "" if file.name == self.name else f" of {file.name}"
                 return f"{found}{of_file}{file.hint()}"
@@ -212,33 +203,21 @@ class _TextFiles(Relation):
 
     def hint(self) -> str:
         """Guess why a column is missing."""
-        return self._texts[0].hint()
-
-
-class _CsvFiles(_TextFiles):
-    """Text files with separated columns; all columns are text."""
-
-    is_text = True
-
-    def __init__(self, connection: Any, files: Sequence[CsvFile], name: str, decimal: str) -> None:
-        super().__init__(connection, files, name)
-        self._files, self._decimal = files, decimal
-
-    def _merge(self, found: list[list[str]], wanted: Sequence[str]) -> list[str]:
-        """Return the names in the first file; columns of other files may be in another order."""
-        for file, header in zip(self._files, found, strict=True):
-            check_names([name for name in wanted if name in found[0]], header, file.name)
-        return found[0]
+        return self._files[0].hint()
 
     def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
-        """Return a query that reads files with the same header together."""
+        """Return a query for the wanted columns; it reads files with the same header together."""
+        if not self.is_text:
+            return self._select_json(wanted, labels, numbers)
         parts = []
-        for header, group in groupby(self._files, key=lambda file: (file.packing, file.header)):
-            columns = ", ".join(self._column(name, header[1], name in numbers) for name in wanted)
-            parts.append(f"SELECT {columns} FROM {self._reader(list(group))}")
+        for (_, header), group in groupby(
+            self._files, key=lambda file: (file.packing, file.header)
+        ):
+            columns = ", ".join(self._csv_column(name, header, name in numbers) for name in wanted)
+            parts.append(f"SELECT {columns} FROM {self._csv_reader(list(group))}")
         return " UNION ALL ".join(parts)
 
-    def _column(self, name: str, header: list[str], is_number: bool) -> str:
+    def _csv_column(self, name: str, header: list[str], is_number: bool) -> str:
         column = f"c{header.index(name)}" if name in header else identifier(name)
         if is_number:  # DuckDB would accept 1_000
             plain = f"replace({column}, '_', 'x')"
@@ -247,7 +226,7 @@ class _CsvFiles(_TextFiles):
             column = f"try_cast({plain} AS DOUBLE)"
         return f"{column} AS {identifier(name)}"
 
-    def _reader(self, files: Sequence[CsvFile]) -> str:
+    def _csv_reader(self, files: Sequence[TextFile]) -> str:
         columns = ", ".join(f"'c{number}': 'VARCHAR'" for number in range(len(files[0].header)))
         # The parallel reader takes some quoted line ends for the ends of rows.
         with explained(self.name, self.expected):
@@ -260,93 +239,82 @@ class _CsvFiles(_TextFiles):
             f"parallel={str(not any(has_quotes)).lower()}, {self._hive})"
         )
 
-
-class _JsonFiles(_TextFiles):
-    """Text files with one JSON object per line."""
-
-    expected = "one JSON object per line"
-
-    def select(self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]) -> str:
-        """Return a query for the wanted columns; labels must be strings or integers."""
+    def _select_json(
+        self, wanted: Sequence[str], labels: Sequence[Any], numbers: Sequence[Any]
+    ) -> str:
         keys = [name for name in wanted if name not in self._hive_keys]
         columns = ", ".join(f"{literal(name)}: 'JSON'" for name in keys)
         reader = (
-            f"read_json({_listed([file.path for file in self._texts])}, "
+            f"read_json({_listed([file.path for file in self._files])}, "
             f"format='newline_delimited', records='true', auto_detect=false, "
             f"columns={{{columns}}}, {self._hive}, "
-            f"compression={literal(self._texts[0].packing or 'auto_detect')})"
+            f"compression={literal(self._files[0].packing or 'auto_detect')})"
         )
         shown = list(map(identifier, wanted))
-        for at, name in enumerate(wanted):
-            column = shown[at]
-            text = f"({column}->>'$')"
-            if name in self._hive_keys:
-                continue
-            if name in numbers:
+        for at, column in enumerate(map(identifier, wanted)):
+            name, text = wanted[at], f"({column}->>'$')"
+            if name in numbers and name in keys:
                 is_number = f"json_type({column}) IN {JSON_NUMBERS}"
                 text = f"CASE WHEN {is_number} THEN try_cast({text} AS DOUBLE) END"
-            elif name in labels:
-                text += self._label_type(reader, name)
-            shown[at] = f"{text} AS {column}"
+            elif name in labels and name in keys:
+                text += self._json_label_type(reader, name)
+            if name in keys:
+                shown[at] = f"{text} AS {column}"
         return f"SELECT {', '.join(shown)} FROM {reader}"
 
-    def _label_type(self, reader: str, name: str) -> str:
-        """Return the cast of a column of labels."""
+    def _json_label_type(self, reader: str, name: str) -> str:
+        """Return the cast of a column of labels, which must be strings or integers."""
         column = identifier(name)
         with self.reading():
-            found = self.connection.execute(
-                f"SELECT DISTINCT json_type({column}), length({column}::VARCHAR) > 18 FROM {reader}"
-            ).fetchall()
-        kinds = {kind for kind, _ in found} - {None, "NULL"}
-        if kinds <= {"BIGINT", "UBIGINT"} and kinds:
-            return "::HUGEINT" if any(is_long for _, is_long in found) else "::BIGINT"
-        if not kinds <= {"VARCHAR"}:
-            self._refuse_labels(name)
-        return ""
-
-    def _refuse_labels(self, name: str) -> None:
-        """Raise an error for the first label of another type, or beyond 64 bits."""
-        first: Any = None
-        for file in self._texts:
-            for line, row in file.rows():
-                value = row.get(name)
-                first = value if first is None else first
-                is_label = type(value) in (int, str) and type(value) is type(first)
-                if type(value) is int and not -(2**63) <= value < 2**64:
-                    raise ValueError(
-                        f"column {name!r} must fit into 64-bit integers, got "
-                        f"{shortened(repr(value))} at line {line} of {file.name}"
-                    )
-                if value is not None and not is_label:
-                    raise TypeError(
-                        f"column {name!r} must hold strings or integers, all of one type, got "
-                        f"{shortened(repr(value))} at line {line} of {file.name}"
-                    )
+            found = self._fetch(
+                f"SELECT json_type({column}), length({column}::VARCHAR) > 18, min(line) FROM "
+                f"(SELECT {column}, row_number() OVER () - 1 AS line FROM {reader}) "
+                f"WHERE json_type({column}) <> 'NULL' GROUP BY ALL ORDER BY min(line)"
+            )
+        is_integer = bool(found) and found[0][0] in JSON_INTEGERS
+        for kind, _, line in found:
+            if kind not in (JSON_INTEGERS if is_integer else ("VARCHAR",)):
+                place, row = locate(self._files, line)
+                is_large = is_integer and type(row[name]) is int
+                rule = "hold strings or integers, all of one type"
+                error = f"must {'fit into 64-bit integers' if is_large else rule}"
+                raise (ValueError if is_large else TypeError)(
+                    f"column {name!r} {error}, got {shortened(repr(row[name]))} at {place}"
+                )
+        if not is_integer:
+            return ""
+        return "::HUGEINT" if any(is_long for _, is_long, _ in found) else "::BIGINT"
 
 
-def find_table(source: Any, connection: Any, name: str | None = None) -> Relation:
+def find_table(
+    source: Any,
+    connection: Any,
+    name: str | None = None,
+    wanted: Sequence[Any] = (),
+    labels: Sequence[Any] = (),
+) -> Relation:
     """Find the files or the table of a source."""
     if isinstance(source, Query):
         return _from_query(source, connection)
     if hasattr(source, "read") or (isinstance(source, str) and source == "-"):
-        source = hold_stream(source)
-    if not isinstance(source, TextSource):
-        if not is_source(source):
-            return _from_memory(source, connection, name)
+        source = file_lists.hold_stream(source)
+    if not isinstance(source, file_lists.TextSource):
+        if not file_lists.is_source(source):
+            return _from_memory(source, connection, name, wanted, labels)
         if isinstance(source, (str, os.PathLike)) and ".duckdb" in os.fspath(source):
             return _from_database(os.fspath(source), connection)
-        source = TextSource(source)
+        source = file_lists.TextSource(source)
     found = _from_files(source, connection)
     found.source = source  # type: ignore[attr-defined]  # a temporary file is removed with it
     return found
 
 
-def _from_files(source: TextSource, connection: Any) -> Relation:
-    paths, name = list_files(source.paths), name_of(source)
+def _from_files(source: file_lists.TextSource, connection: Any) -> Relation:
+    paths, name = file_lists.list_files(source.paths), file_lists.name_of(source)
     path_of = {}
     for path in paths:
-        extension = file_extension(path, FORMATS)
-        path_of[KINDS.get(extension, extension)] = path
+        extension = file_lists.file_extension(path, file_lists.FORMATS)
+        path_of[file_lists.KINDS.get(extension, extension)] = path
     if len(path_of) > 1:
         one, other = list(path_of.values())[:2]
         raise ValueError(
@@ -356,17 +324,14 @@ def _from_files(source: TextSource, connection: Any) -> Relation:
     [kind] = path_of
     if kind == "parquet":
         return _ParquetFiles(connection, paths, name)
-    named = [(path, source.name or str(path)) for path in paths]
-    if kind == "json":
-        return _JsonFiles(connection, [JsonFile(*one) for one in named], name)
-    if kind != "csv":
+    if kind not in ("csv", "json"):
         raise ValueError(f"{name}: expected a table, got a file that ends in {paths[0].suffix}")
-    files = [CsvFile(*one, source.delimiter or _delimiter(one[0])) for one in named]
-    return _CsvFiles(connection, files, name, source.decimal or ".")
-
-
-def _delimiter(path: Path) -> str:
-    return "\t" if ".tsv" in path.name.lower() else ","
+    files = []
+    for path in paths:
+        delimiter = source.delimiter or ("\t" if ".tsv" in path.name.lower() else ",")
+        delimiter = delimiter if kind == "csv" else ""
+        files.append(TextFile(path, source.name or str(path), delimiter))
+    return _TextFiles(connection, files, name, source.decimal or ".")
 
 
 def _listed(paths: Sequence[Path]) -> str:
@@ -381,13 +346,20 @@ def _hive_keys(paths: Sequence[Path]) -> list[str]:
     return [part.split("=", 1)[0] for part in paths[0].parent.parts if "=" in part]
 
 
-def _from_memory(table: Any, connection: Any, name: str | None) -> Relation:
-    if is_frame(table):  # NaN means null in pandas
-        table = arrow().Table.from_pandas(table, preserve_index=False)
-    else:
-        table = as_read(table)
-    view = f"memory_{id(table)}"
-    connection.register(view, table)
+def _from_memory(
+    table: Any, connection: Any, name: str | None, wanted: Sequence[Any], labels: Sequence[Any]
+) -> Relation:
+    pa = arrow()
+    columns = {}
+    for column, values in zip(wanted, select_columns(table, wanted), strict=True):
+        columns[column] = arrow_column(values, f"column {column!r}")
+        if columns[column] is None:  # objects of pandas that Arrow does not have
+            what = f"column {column!r}"
+            if column in labels:
+                Labels.encode(values, what=what, where=table_row)
+            raise TypeError(f"{what} must hold values of one type")
+    view = f"memory_{id(columns)}"
+    connection.register(view, pa.table(columns))
     return Relation(connection, view, name or "the table")
 
 
@@ -413,7 +385,7 @@ def _from_query(query: Query, connection: Any) -> Relation:
 
 
 def _attach(path: str, connection: Any) -> None:
-    check_regular(Path(path))
+    file_lists.check_regular(Path(path))
     with explained(path, "a DuckDB database"):
         connection.execute(f"ATTACH {literal(path)} AS source (TYPE duckdb, READ_ONLY)")
 

@@ -10,16 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fastemf.inputs import file_lists
 from fastemf.inputs.columns import Where, first_null, integers_of_text
 from fastemf.inputs.database import connect
-from fastemf.inputs.file_lists import (
-    DELIMITERS,
-    WRITTEN,
-    check_regular,
-    file_extension,
-    is_table_source,
-    name_of,
-)
 from fastemf.inputs.matrix_files import MATRICES, read_matrix
 from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
@@ -41,7 +34,7 @@ def naming(source: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IndexError, MemoryError) as error:
-        name = name_of(source)
+        name = file_lists.name_of(source)
         if name in str(error) or isinstance(source, list):
             raise
         # Subclasses such as UnicodeDecodeError take other arguments.
@@ -146,11 +139,11 @@ def column_names(source: Any) -> list[str] | None:
 
 def _matrix_file(source: Any) -> tuple[Path, str] | None:
     """Return the path and the extension of a file with a matrix; None for tables."""
-    if is_table_source(source):
+    if file_lists.is_table_source(source):
         return None
     path = Path(source)
-    check_regular(path)
-    return path, file_extension(path, MATRICES)
+    file_lists.check_regular(path)
+    return path, file_lists.file_extension(path, MATRICES)
 
 
 # --- writing ----------------------------------------------------------------------------------
@@ -185,10 +178,10 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
         text = _csv_bytes(table, ",")
         file.write(text.decode() if isinstance(file, io.TextIOBase) else text)
         return
-    extension = file_extension(Path(target), WRITTEN)
+    extension = file_lists.file_extension(Path(target), file_lists.WRITTEN)
     with replace_file(target, "a table") as whole:
-        if extension in DELIMITERS:
-            whole.write(_csv_bytes(table, DELIMITERS[extension]))
+        if extension in file_lists.DELIMITERS:
+            whole.write(_csv_bytes(table, file_lists.DELIMITERS[extension]))
         else:
             from pyarrow import parquet
 
@@ -205,4 +198,4 @@ def _csv_bytes(table: Any, delimiter: str) -> bytes:
 
 def check_writable(path: str | os.PathLike[str]) -> None:
     """Raise an error if no table can be written to a path of this name."""
-    file_extension(Path(path), WRITTEN)
+    file_lists.file_extension(Path(path), file_lists.WRITTEN)

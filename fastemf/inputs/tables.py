@@ -145,7 +145,7 @@ def from_columns(
         column, known, name = (rows, cols)[axis], sides[axis], names[axis]
         what = ("rows", "cols")[axis] if name is None else f"column {name!r}"
         if known is None:
-            return Labels.encode(column, name, what=what, where=where, n_threads=n_threads)
+            return Labels.encode(column, name, what=what, where=where)
         return known, known.positions(column, what=what, where=where)
 
     if n_threads == 1:

@@ -244,16 +244,16 @@ def _hashes(block: Side, begins: Ints, n_threads: int) -> int:
         # Odd factors: nearby entries have different sums.
         found *= np.uint64(0x9E3779B97F4A7C15)
         found += block.indices[part].astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
-        _mix(found)
+        mix_bits(found)
         codes = block.censored[part].view(np.uint8)
         for numbers in filter(np.size, (values, weights, codes)):
             found ^= np.ascontiguousarray(numbers).view(f"u{numbers.itemsize}")
-            _mix(found)
+            mix_bits(found)
         total += int(np.sum(found))
     return total
 
 
-def _mix(numbers: NDArray[np.uint64]) -> None:
+def mix_bits(numbers: NDArray[np.uint64]) -> None:
     """Mix the bits of each number: the last steps of SplitMix64."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         numbers ^= numbers >> np.uint64(shift)

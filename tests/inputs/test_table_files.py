@@ -145,6 +145,7 @@ HEAD = "client,service,ms\n"
         (HEAD + '"a\n\na",b,1\na,b,x\n', r"column 'ms' must hold numbers, got 'x' at line 5"),
         (HEAD + "a,b,inf\n", "finite where it is observed, got inf at line 2"),
         (HEAD + "a,b\n", r"log\.csv: expected a table: line 2 has 2 fields, its header has 3"),
+        (HEAD + 'q"q,b,1\n"a,b,1\n', r"log\.csv: expected a table: unexpected end of data after"),
         ("client;service;ms\na;b;1,5\n", "its header seems to be separated by ';'"),
         ("client;service;ms\na;b;1\n", "its header seems to be separated by ';'"),
     ],

@@ -73,19 +73,6 @@ class Cluster:
         """Current number of workers."""
         return len(self.client.nthreads())
 
-    def results(self, futures: Sequence[Future]) -> list[Any]:
-        """Return the results of submitted tasks; workers may be lost meanwhile."""
-        losses: list[_LossError] = []
-        while len(losses) < ATTEMPTS:
-            try:
-                with self.client.as_current():
-                    self._wait(futures)
-                    return self._gather(futures)
-            except _LossError as loss:
-                losses.append(loss)
-                self._recover(futures)
-        raise _too_many(losses)
-
     def check(self, check: Callable[..., str], *args: Any) -> None:
         """Run a check on every worker; raise the first error message that is not empty."""
         from fastemf import __version__
@@ -135,7 +122,10 @@ class Cluster:
             except _LossError as loss:
                 losses.append(loss)
                 self._recover(blocks)
-        raise _too_many(losses)
+        raise WorkersLostError(
+            f"workers were lost {len(losses)} times during one half-sweep, the last time with: "
+            f"{losses[-1]}; check the workers' logs and memory before fitting again"
+        )
 
     def _attempt(
         self,
@@ -242,26 +232,12 @@ def _all_lost() -> WorkersLostError:
     return WorkersLostError(f"all workers were lost, and none returned within {PATIENCE:.0f} s")
 
 
-def _too_many(losses: list[_LossError]) -> WorkersLostError:
-    return WorkersLostError(
-        f"workers were lost {len(losses)} times during one half-sweep, the last time with: "
-        f"{losses[-1]}; check the workers' logs and memory before fitting again"
-    )
-
-
 @dataclass(frozen=True)
 class _Sent:
     arrays: Arrays
 
 
 # --- on a worker ----------------------------------------------------------------------------
-
-
-def threads_of_worker(n_jobs: int | None) -> int:
-    """Return the threads of a task: all of its worker, because kernel launches are serialized."""
-    from distributed import get_worker
-
-    return min(count_threads(n_jobs), int(get_worker().state.nthreads))
 
 
 def _run_check(version: str, check: Callable[..., str], *args: Any) -> str:
@@ -281,7 +257,11 @@ def _run(
     args: tuple[Any, ...],
     n_jobs: int | None,
 ) -> Any:
+    from distributed import get_worker
+
+    # All threads of the worker, because kernel launches are serialized.
+    n_threads = min(count_threads(n_jobs), int(get_worker().state.nthreads))
     shared = map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))
     # Received arrays may be read-only, for which kernels would be compiled again.
     mine = (np.require(array, requirements=("C", "W")) for array in own.arrays)
-    return task(block, tuple(shared), tuple(mine), *args, threads_of_worker(n_jobs))
+    return task(block, tuple(shared), tuple(mine), *args, n_threads)

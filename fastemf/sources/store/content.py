@@ -70,16 +70,12 @@ class NumberCheck:
         largest = max(-self._low, self._high)
         if 0 < largest <= size_limits(dtype)[0]:
             raise StoreError(
-                f"{self._path} is damaged: its largest number is {largest}, its square underflows "
-                f"in {dtype}"
+                f"{self._path} is damaged: the square of {largest} underflows in {dtype}"
             )
         ranges[self._path] = here = self._low, self._high
         for other, there in ranges.items():
             if there != here:
-                raise StoreError(
-                    f"{self._path} is damaged, or {other} is: both hold the same values, got "
-                    f"{here[0]} to {here[1]}, and {there[0]} to {there[1]}"
-                )
+                raise StoreError(f"{self._path} is damaged, or {other} is: their values differ")
 
 
 def check_masses(path: Path, mass: NDArray[np.float64], counts: NDArray[np.int64]) -> None:

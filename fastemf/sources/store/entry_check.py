@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fastemf.inputs.entries import CheckedEntries, check_positions, index_dtype
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.value_check import ValueCheck, check_weights
+from fastemf.sources.store.batches import Batch
 from fastemf.sources.store.reading import Store
-from fastemf.sources.store.table_log import Batch
 from fastemf.support.validation import check_dtype, check_indices
 
 
@@ -50,15 +50,14 @@ class EntryCheck:
             self._begin(dtype, weights is not None)
         assert self._check is not None
         if dtype != self.dtype:
-            raise ValueError(
-                f"values must have one type throughout, got {self.dtype} before and {dtype} in "
-                f"{batch.name}"
-            )
+            kinds = f"{self.dtype} before and {dtype} in {batch.name}"
+            raise ValueError(f"values must have one type throughout, got {kinds}")
         if (weights is not None) != self._weighted:
-            words = ("without", "with") if weights is not None else ("with", "without")
+            words = (
+                "without before and with" if self._weighted is False else "with before and without"
+            )
             raise ValueError(
-                f"all entries must have weights or none, got entries {words[0]} before and "
-                f"{words[1]} in {batch.name}"
+                f"all entries must have weights or none, got entries {words} in {batch.name}"
             )
         rows, cols = (self._indices(batch, part, axis) for axis in (0, 1))
 

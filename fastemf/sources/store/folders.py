@@ -26,7 +26,7 @@ from fastemf.support.warn import warn
 MARK = "lock"
 STAGE = "store"  # folder of the files to publish
 SCRATCH = "scratch"  # folder of temporary files
-FILE_NAME = re.compile(r"(rows|cols)\.[a-z_]+\.npy|columns-[0-9]+\.parquet")
+FILE_NAME = re.compile(r"(rows|cols)\.[a-z_]+\.npy|columns\.parquet")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -25,23 +25,17 @@ from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import arrow
 from fastemf.sources.source import Readable, Side, Source
-from fastemf.sources.store.content import (
-    NumberCheck,
-    check_masses,
-    check_others,
-    check_pointers,
-    check_sums,
-)
+from fastemf.sources.store import content
 from fastemf.sources.store.files import open_regular, read_into
 from fastemf.sources.store.folders import Hold
 from fastemf.sources.store.manifest import (
+    COLUMNS,
     LABEL_PARTS,
     MANIFEST,
     Manifest,
     StoredArray,
     StoreError,
     array_name,
-    columns_name,
     data_folder,
     reading,
 )
@@ -74,9 +68,9 @@ class StoredSide(Readable):
     _summed: set[tuple[int, int]] = field(default_factory=set)  # blocks whose masses were checked
 
     @cached_property
-    def _numbers(self) -> dict[str, NumberCheck]:
+    def _numbers(self) -> dict[str, content.NumberCheck]:
         return {
-            part: NumberCheck(self.path(part), positive=part == "weights")
+            part: content.NumberCheck(self.path(part), positive=part == "weights")
             for part in ("values", "weights")
         }
 
@@ -176,7 +170,7 @@ class StoredSide(Readable):
     def _pointers(self, first: int, last: int) -> NDArray[np.int64]:
         found = self._read("indptr", first, last + 1 - first)
         ends = {"begins": first == 0, "ends": last == self.manifest.shape[self.axis]}
-        check_pointers(self.path("indptr"), found, self.size, **ends)
+        content.check_pointers(self.path("indptr"), found, self.size, **ends)
         return found
 
     def _read(
@@ -190,9 +184,9 @@ class StoredSide(Readable):
             if not read_into(file, array):
                 raise StoreError(f"{path} ended early: it is truncated")
         if part == "indices":
-            check_others(path, array, self.manifest.shape[1 - self.axis])
+            content.check_others(path, array, self.manifest.shape[1 - self.axis])
         elif part == "positions":
-            check_others(path, array, self.size)
+            content.check_others(path, array, self.size)
         elif part in self._numbers:
             self._numbers[part].see(first, array)
         return array
@@ -209,7 +203,7 @@ class StoredSide(Readable):
         mass = self._mass(pointers, first)
         block = Side(pointers, columns["indices"], columns["values"], weights, mass)
         if weights.size and (first, size) not in self._summed:
-            check_sums(self.path("mass"), str(self.path("weights")), block)
+            content.check_sums(self.path("mass"), str(self.path("weights")), block)
             self._summed.add((first, size))
         return block
 
@@ -229,7 +223,7 @@ class StoredSide(Readable):
         if not self.manifest.weighted:
             return counts.astype(np.float64)
         mass = self._read("mass", first, counts.size)
-        check_masses(self.path("mass"), mass, counts)
+        content.check_masses(self.path("mass"), mass, counts)
         return mass
 
     def _finish(self) -> None:
@@ -310,35 +304,29 @@ class Store(Source):
         if isinstance(names, str):
             raise TypeError(f"names must be a list of column names, got {names!r}")
         names = manifest.more if names is None else list(names)
-        if not names or len(set(names)) < len(names):
-            raise ValueError(f"names must be one or more distinct columns, got {names}")
-        for name in names:
-            if name not in manifest.more:
-                raise ValueError(
-                    f"names must be columns that the store was built with, {manifest.more}, got "
-                    f"{name!r}"
-                )
-        pa = arrow()
+        if not names or len(set(names)) < len(names) or not set(names) <= set(manifest.more):
+            rule = f"one or more distinct columns of the store, {manifest.more}"
+            raise ValueError(f"names must be {rule}, got {names}")
+        arrow()  # names the extra to install
         from pyarrow import parquet
 
-        folder = data_folder(self.path, manifest.generation)
-        tables = []
-        for part in range(1, 1 + manifest.parts):
-            path = folder / columns_name(part)
-            try:
-                with reading(path):
-                    tables.append(parquet.read_table(path, columns=names))
-            except pa.ArrowException as error:
-                raise StoreError(f"{path} is damaged: {one_line(str(error))}") from None
-        path = folder / columns_name(1)
-        try:
-            table = pa.concat_tables(tables, promote_options="permissive")
-        except pa.ArrowException as error:
-            raise StoreError(f"{path} is damaged: {one_line(str(error))}") from None
+        path = data_folder(self.path, manifest.generation) / COLUMNS
+        with reading_columns(path):
+            table = parquet.read_table(path, columns=names)
         places = self.by_row.read_positions(0, self.size)
         if len(table) != self.size or table.column_names != names:
             raise StoreError(f"{path} is damaged: it has {len(table)} lines")
         return table.take(places)
+
+
+@contextmanager
+def reading_columns(path: Path) -> Iterator[None]:
+    """Turn errors of the file of further columns into a `StoreError`."""
+    try:
+        with reading(path):
+            yield
+    except arrow().ArrowException as error:
+        raise StoreError(f"{path} is damaged: {one_line(str(error))}") from None
 
 
 def open_store(path: str | os.PathLike[str], *, budget: int = BUDGET) -> Store:

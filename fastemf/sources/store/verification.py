@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fastemf.sources.source import mix_bits
 from fastemf.sources.store.files import checksum, open_regular
 from fastemf.sources.store.manifest import Manifest, StoreError, data_folder, reading
 from fastemf.sources.store.reading import StoredSide, hold_state, open_state
 
 BUDGET = 1 << 26
-MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # odd, with evenly spread bits
 
 
 def verify(path: str | os.PathLike[str]) -> None:
@@ -40,10 +39,8 @@ def verify(path: str | os.PathLike[str]) -> None:
     check_checksums(folder, manifest)
     store = open_state(folder, manifest, hold, BUDGET)
     if _digest(store.by_row) != _digest(store.by_col):
-        raise StoreError(
-            f"{store.by_col.path('indices')} is damaged, or another file of entries: the "
-            "entries by column differ from those by row"
-        )
+        path = store.by_col.path("indices")
+        raise StoreError(f"{path} is damaged: the entries by column differ from those by row")
 
 
 def check_checksums(folder: Path, manifest: Manifest) -> None:
@@ -65,15 +62,9 @@ def _digest(side: StoredSide) -> int:
         groups = np.arange(first, first + block.indptr.size - 1, dtype=np.uint64)
         keys = [np.repeat(groups, np.diff(block.indptr)), block.indices.astype(np.uint64)]
         row, col = keys if side.axis == 0 else reversed(keys)
-        hashed = _mix(_mix(row) + col)
-        for numbers in (block.values, block.weights):
-            if numbers.size:
-                hashed = _mix(hashed + numbers.view(f"u{numbers.itemsize}"))
-        total += int(hashed.sum(dtype=np.uint64))
+        for numbers in filter(np.size, (col, block.values, block.weights)):
+            mix_bits(row)
+            row += numbers.view(f"u{numbers.itemsize}")
+        mix_bits(row)
+        total += int(row.sum(dtype=np.uint64))
     return total % 2**64
-
-
-def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix the bits of numbers, one to one."""
-    spread = (numbers ^ (numbers >> np.uint64(32))) * MULTIPLIER
-    return np.asarray(spread ^ (spread >> np.uint64(29)))

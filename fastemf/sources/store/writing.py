@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fastemf.sources.store.folders import (
-    STAGE,
-    check_absent,
-    clear_unused,
-    generations,
-    publish_generation,
-    publish_store,
-    workplace,
+from fastemf.inputs.columns import one_line
+from fastemf.inputs.label_arrays import to_arrays
+from fastemf.inputs.labels import Labels
+from fastemf.sources.store import folders
+from fastemf.sources.store.batches import ColumnNames, OpenedSource, open_batches
+from fastemf.sources.store.entry_check import EntryCheck
+from fastemf.sources.store.files import ArrayFile, checksum
+from fastemf.sources.store.manifest import (
+    COLUMNS,
+    LABEL_PARTS,
+    RAW,
+    Manifest,
+    StoredArray,
+    StoreError,
+    array_name,
+    data_folder,
 )
-from fastemf.sources.store.generation import GenerationWriter
-from fastemf.sources.store.manifest import StoreError
-from fastemf.sources.store.reading import Store, hold_state, open_state, open_store
-from fastemf.sources.store.table_log import ColumnNames
+from fastemf.sources.store.reading import Store, hold_state, open_state, open_store, reading_columns
+from fastemf.sources.store.sorting import SortPlan, Spill, write_sides
 from fastemf.sources.store.verification import check_checksums
 from fastemf.support.validation import check_integer, check_shape
 
 MEMORY_LIMIT = 1 << 30  # bytes
+PIECE_BYTES = 128  # upper bound of the memory per entry of a piece of the source
 
 
 def build(
@@ -91,11 +100,11 @@ def build(
     memory_limit = check_integer(memory_limit, "memory_limit", minimum=1)
     shape = None if shape is None else check_shape(shape, "shape")
     names = ColumnNames(rows, cols, values, weights, _column_names(columns))
-    check_absent(target)
-    with workplace(target.with_name(f".{target.name}.partial"), "build") as place:
-        check_absent(target)  # created by a build that ended just before
-        writer = GenerationWriter(place, 1, names, memory_limit, progress, shape=shape)
-        publish_store(place / STAGE, target, writer.write(source))
+    folders.check_absent(target)
+    with folders.workplace(target.with_name(f".{target.name}.partial"), "build") as place:
+        folders.check_absent(target)  # created by a build that ended just before
+        writer = _Writer(place, 1, names, memory_limit, progress, shape)
+        folders.publish_store(place / folders.STAGE, target, writer.write(source))
     return open_store(target)
 
 
@@ -166,18 +175,18 @@ def append(
     folder = Path(os.path.abspath(path))
     memory_limit = check_integer(memory_limit, "memory_limit", minimum=1)
     hold_state(folder)  # raises an error for a folder that is not a store
-    with workplace(folder / ".append", "append") as place:
+    with folders.workplace(folder / ".append", "append") as place:
         manifest, hold = hold_state(folder)
-        clear_unused(folder, manifest.generation)
+        folders.clear_unused(folder, manifest.generation)
         check_checksums(folder, manifest)  # damaged files would get valid checksums
         store = open_state(folder, manifest, hold, memory_limit)
         names = ColumnNames(rows, cols, values, weights, tuple(manifest.more))
-        number = 1 + max(generations(folder))
-        writer = GenerationWriter(place, number, names, memory_limit, progress, before=store)
-        publish_generation(place / STAGE, folder, writer.write(source))
+        number = 1 + max(folders.generations(folder))
+        writer = _Writer(place, number, names, memory_limit, progress, None, store)
+        folders.publish_generation(place / folders.STAGE, folder, writer.write(source))
         del hold, store, writer  # releases the lock of the previous generation
         with suppress(StoreError, OSError):
-            clear_unused(folder, number)
+            folders.clear_unused(folder, number)
     return open_store(folder)
 
 
@@ -187,3 +196,135 @@ def _column_names(columns: Any) -> tuple[str, ...]:
     if len(set(columns)) < len(columns):
         raise ValueError(f"columns must be distinct, got {list(columns)}")
     return tuple(columns)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes one generation of a store."""
+
+    place: Path
+    generation: int
+    names: ColumnNames
+    memory_limit: int
+    progress: bool
+    shape: tuple[int, int] | None
+    before: Store | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the files."""
+        return data_folder(self.place / folders.STAGE, self.generation)
+
+    def write(self, source: Any) -> Manifest:
+        """Write the entries of a source, after those of the store, by row and by column."""
+        self.folder.mkdir()
+        before, scratch, memory = self.before, self.place / folders.SCRATCH, self.memory_limit
+        positions = self.shape is not None or (before is not None and before.row_labels is None)
+        with ExitStack() as undo:
+            with open_batches(source, self.names, positions, before, scratch, memory) as opened:
+                if before is not None and (before.row_labels is None) != (opened.labels is None):
+                    got = "positions" if opened.labels is None else "labels"
+                    raise TypeError(
+                        f"store and source must both have labels or positions, got {got}"
+                    )
+                check = EntryCheck(self.shape, before, opened.labels)
+                spill = self._spill(opened, check, undo)
+            shape, piece = check.finish(spill.size), self._piece
+            plan = SortPlan(
+                spill, before, shape, piece, max(1, memory // 2), bool(self.names.columns)
+            )
+            self._check_space(plan)
+            files = write_sides(plan, self.folder)
+        described = self._write_labels(opened.labels, files)
+        if self.names.columns:
+            path = self.folder / COLUMNS
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
+            files[COLUMNS] = StoredArray(RAW, path.stat().st_size, checksum(path))
+        known = 0 if before is None else before.size
+        return Manifest(
+            self.generation, shape, known + spill.size, spill.dtype.name, spill.weighted,
+            described, opened.columns, list(self.names.columns), files,
+        )  # fmt: skip
+
+    @property
+    def _piece(self) -> int:
+        return max(1, min(1 << 20, self.memory_limit // PIECE_BYTES))
+
+    def _spill(self, opened: OpenedSource, check: EntryCheck, undo: ExitStack) -> Spill:
+        """Check all batches, and write them to temporary files in order."""
+        from tqdm.auto import tqdm
+
+        spill = columns = None
+        bar = tqdm(unit="observation", unit_scale=True, leave=False, disable=not self.progress)
+        with bar, ExitStack() as closing:
+            for batch in opened.batches:
+                for first in range(0, len(batch.values), self._piece):
+                    entries = check.see(batch, slice(first, first + self._piece))
+                    if spill is None:
+                        weighted = bool(entries.weights.size)
+                        spill = Spill(
+                            self.place / folders.SCRATCH, check.dtype, check.index_dtype, weighted
+                        )
+                        undo.callback(spill.close)
+                    spill.append(entries)
+                    bar.update(entries.values.size)
+                if batch.more is not None:
+                    if columns is None:
+                        columns = self._open_columns(batch.more.schema, closing)
+                    columns(batch.more)
+        if spill is None:
+            raise ValueError("source must hold at least one observation, got none")
+        return spill
+
+    def _open_columns(self, schema: Any, closing: ExitStack) -> Callable[[Any], None]:
+        """Write the further columns of the store, and return a function that writes more."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        known: Any = []
+        if self.before is not None:
+            path = data_folder(self.before.path, self.before.by_row.manifest.generation) / COLUMNS
+            with reading_columns(path):
+                file = closing.enter_context(parquet.ParquetFile(path))
+            try:
+                both = [file.schema_arrow, schema]
+                schema = pa.unify_schemas(both, promote_options="permissive")
+            except pa.ArrowException as error:
+                reason = one_line(str(error))
+                raise TypeError(f"columns must have the types of the store: {reason}") from None
+            known = file.iter_batches()
+        writer = closing.enter_context(parquet.ParquetWriter(self.folder / COLUMNS, schema))
+
+        def write(batch: Any) -> None:
+            writer.write_table(pa.Table.from_batches([batch]).cast(schema))
+
+        for batch in known:
+            write(batch)
+        return write
+
+    def _write_labels(
+        self, labels: tuple[Labels, Labels] | None, files: dict[str, StoredArray]
+    ) -> list[dict[str, Any]]:
+        described = []
+        for axis, side in enumerate(labels or ()):
+            about, arrays = to_arrays(side)
+            described.append(about)
+            for part, array in zip(LABEL_PARTS, arrays, strict=True):
+                path = self.folder / array_name(axis, part)
+                with ArrayFile(path, array.dtype, array.size) as file:
+                    file.append(array)
+                    file.finish()
+                files[path.name] = StoredArray.of(file)
+        return described
+
+    def _check_space(self, plan: SortPlan) -> None:
+        """Raise an error if the disk has too little space for buckets and both sides."""
+        spill, known = plan.spill, 0 if plan.before is None else plan.before.size
+        entry = spill.index_dtype.itemsize + spill.dtype.itemsize * (2 if spill.weighted else 1)
+        bucket = entry + spill.index_dtype.itemsize + 8 * plan.positioned
+        needed = (2 * entry + 8 * plan.positioned) * (known + spill.size) + bucket * spill.size
+        free = shutil.disk_usage(self.place).free
+        if needed > free:
+            place = f"{self.place.parent}, where {free:,} bytes are free"
+            raise OSError(f"writing the store needs {needed:,} bytes in {place}")

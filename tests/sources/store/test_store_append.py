@@ -213,7 +213,7 @@ def test_labels_of_another_kind(tmp_path):
     ):
         with pytest.raises(TypeError, match=match):
             store.append(tmp_path / "store", source, **NAMES)
-    with pytest.raises(TypeError, match="labels or positions as those of the store, got positions"):
+    with pytest.raises(TypeError, match="both have labels or positions, got positions"):
         store.append(tmp_path / "store", ([0], [0], [1.0]))
     assert state(tmp_path / "store") == before
 

@@ -175,6 +175,23 @@ def test_categorical_labels(target):
 
 
 @pytest.mark.parametrize(
+    ("labels", "match"),
+    [
+        ([2**70, 1], r"'c' must fit into 64-bit integers, such as 1180591620717411303424 at row 0"),
+        (np.array([1, 2], complex), "'c' must hold integers, strings or dates as labels, .*row 0"),
+        (["a", 3], r"'c' must hold .* all of one type, got int, str, such as 3 at row 1"),
+        (["a", "\ud800"], r"'c' must be Unicode text, such as '.ud800' at row 1"),
+    ],
+)
+def test_labels_of_pandas_that_are_no_labels(target, labels, match):
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series(labels, dtype=None if hasattr(labels, "dtype") else object)
+    table = pandas.DataFrame({"r": ["x", "y"], "c": column, "b": [1.0, 2.0], "other": [{}, 1]})
+    with pytest.raises((TypeError, ValueError), match=match):
+        store.build(table, target, **NAMES)
+
+
+@pytest.mark.parametrize(
     "cells", [["12", "-3", "0"], ["12", "007", "12"], ["1", "x", "9" * 20], ['"7\n"', "8", "9"]]
 )
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])
@@ -297,7 +314,7 @@ def test_partitions_must_agree(tmp_path, target):
     (tmp_path / "d.parquet").write_bytes(b"PAR1 nothing of the kind PAR1")
     for other, match in (
         ("b", r"'b' must have one type in all files, got DOUBLE in .*a.parquet and FLOAT in .*b"),
-        ("c", r"c.parquet has no column 'b'"),
+        ("c", r'c\.parquet": schema mismatch .* column "b"'),
         ("d", r"a.parquet and 1 more file: expected a Parquet file: .*d.parquet"),
     ):
         with pytest.raises(ValueError, match=match):
