@@ -18,15 +18,17 @@ import fastemf
 PAGE = Path(__file__).parent / "api.md"
 MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 RESULTS = {
+    "boosting.coverage_report": ("CoverageReport", "GroupCoverage"),
+    "models.boosted_explanation": ("BoostedExplanation",),
+    "models.boosted_levels": ("BoostedLevels", "LevelReport"),
     "models.entities": ("Entities",),
     "models.evaluation": ("Evaluation", "QuantileScore", "Score"),
-    "models.explanation": ("Explanation", "QuantileParts"),
+    "models.explanation": ("Explanation",),
     "models.leave_one_out": ("LeaveOneOut",),
     "models.quantiles": ("Interval",),
     "models.ranking": ("Ranking",),
     "models.similarity": ("Similar",),
     "models.summary": ("Summary",),
-    "quantile_model.coverage_report": ("CoverageReport",),
     "selection": ("Candidate", "Selection"),
     "solver.records": ("SweepRecord",),
     "tuning.baselines": ("TrainingBaselines",),

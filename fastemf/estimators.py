@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fastemf.boosting.statistics import quantile
 from fastemf.censoring.limits import parse_limit
 from fastemf.completion import complete
 from fastemf.kernels.threads import count_threads
@@ -21,7 +22,6 @@ from fastemf.models.bilinear import Bilinear
 from fastemf.models.entities import Entities
 from fastemf.models.factorization import Factorization
 from fastemf.models.quantiles import Quantiles
-from fastemf.quantile_model.shrunk_quantile import quantile
 from fastemf.quantiles import complete_quantiles
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Solver
@@ -224,6 +224,7 @@ class _PairRegressor(RegressorMixin, BaseEstimator):
     """A regressor with observations of a matrix as samples: pairs in X, values in y."""
 
     _fitted: ClassVar[str]  # attribute that exists after a fit
+    _takes_features: ClassVar[bool] = False  # whether X may have more than two columns
     n_jobs: Any
 
     def __sklearn_tags__(self) -> Any:
@@ -250,12 +251,18 @@ class _PairRegressor(RegressorMixin, BaseEstimator):
             if censored is not None and parse_limit(censored) is None:
                 censored = _safe_indexing(np.asarray(censored), kept)
         return observe(
-            (*columns, values), weights=weights, labels=(None, None), censored=censored,
-            n_threads=count_threads(self.n_jobs),
+            (*columns[:2], values), weights=weights, labels=(None, None), censored=censored,
+            n_threads=count_threads(self.n_jobs), features=self._features(columns[2:]),
         )  # fmt: skip
 
+    def _features(self, columns: list[Any]) -> dict[str, Any] | None:
+        """Name the further columns of X, as in a table or by position; None if there are none."""
+        every = range(self.n_features_in_)
+        names = getattr(self, "feature_names_in_", [f"x{j}" for j in every])[2:]
+        return dict(zip(names, columns, strict=True)) or None
+
     def _read_new_pairs(self, X: Any) -> list[Any]:
-        """Return the rows and columns to predict."""
+        """Return the columns of the pairs to predict."""
         check_is_fitted(self, self._fitted)
         return self._read_pairs(X, reset=False)
 
@@ -266,16 +273,19 @@ class _PairRegressor(RegressorMixin, BaseEstimator):
         return values, _check_weights(sample_weight, values)
 
     def _read_pairs(self, X: Any, *, reset: bool) -> list[Any]:
-        """Split `X` into its two columns; those of a table keep their types."""
+        """Split `X` into its columns; those of a table keep their types."""
         is_table = hasattr(X, "columns")
         dtype = None if hasattr(X, "dtype") else object  # keeps 7 and "a" in a list apart
         with np.errstate(invalid="ignore"):
             X = validate_data(self, X, reset=reset, skip_check_array=is_table, dtype=dtype)
-        if self.n_features_in_ != 2:
+        count = self.n_features_in_
+        if count < 2 or (count > 2 and not self._takes_features):
+            more = ", and further ones with side features" if self._takes_features else ""
             raise ValueError(
-                f"X must have two columns, (row, column), got {self.n_features_in_} feature(s)"
+                f"X must have two columns, (row, column){more}, got {count} feature(s)"
             )
-        return [_as_labels(_safe_indexing(X, j, axis=1), SIDES[j]) for j in range(2)]
+        columns = [_safe_indexing(X, j, axis=1) for j in range(count)]
+        return [*map(_as_labels, columns[:2], SIDES), *columns[2:]]
 
 
 class ExpectilePairRegressor(_PairRegressor, _Completion):
@@ -403,9 +413,10 @@ class ExpectilePairRegressor(_PairRegressor, _Completion):
 class QuantilePairRegressor(_PairRegressor):
     """A quantile of the values of (row, column) pairs, as a scikit-learn regressor.
 
-    A sample is one observation, with its pair in `X` and its value in `y`. If pairs repeat, use
-    GroupKFold with the pair as the group, so that whole pairs are held out. Shuffle the folds of
-    data that are sorted by row, or they hold out whole rows.
+    A sample is one observation, with its pair in `X` and its value in `y`. Further columns of `X`
+    are side features of the observations: numbers, strings, categories or dates. If pairs repeat,
+    use GroupKFold with the pair as the group, so that whole pairs are held out. Shuffle the folds
+    of data that are sorted by row, or they hold out whole rows.
 
     Parameters
     ----------
@@ -439,6 +450,7 @@ class QuantilePairRegressor(_PairRegressor):
     """
 
     _fitted: ClassVar[str] = "quantiles_"
+    _takes_features: ClassVar[bool] = True
 
     def __init__(
         self, quantile: float = 0.5, k: int = 2, *, reg: Any = "auto", intercepts: bool = True,
@@ -463,7 +475,7 @@ class QuantilePairRegressor(_PairRegressor):
         Parameters
         ----------
         X, y, sample_weight, censored
-            As in `ExpectilePairRegressor.fit`.
+            As in `ExpectilePairRegressor.fit`; columns of `X` after the second are side features.
 
         Examples
         --------
@@ -495,8 +507,9 @@ class QuantilePairRegressor(_PairRegressor):
         >>> model.predict([(3, 7), (99, 7)]).shape
         (2,)
         """
-        rows, cols = self._read_new_pairs(X)
-        return self.quantiles_.predict(rows, cols, unknown="model")[..., 0]
+        rows, cols, *more = self._read_new_pairs(X)
+        given = self._features(more)
+        return self.quantiles_.predict(rows, cols, unknown="model", features=given)[..., 0]
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the skill of the predictions; 1 is perfect, 0 is no better than the best constant.

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fastemf.boosting.fit import ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.objective import EXPECTILE, Objective
 from fastemf.fitting import FitResult, fit_data
+from fastemf.inputs.tables import ColumnNames
+from fastemf.metrics import effective_omega
+from fastemf.models.boosted_levels import BoostedLevels, LevelReport
 from fastemf.models.factorization import Factorization
 from fastemf.models.levels import Levels
 from fastemf.solver.checkpoint import check_checkpoint_path
@@ -24,6 +30,7 @@ from fastemf.solver.settings import (
     checkpoint_for,
 )
 from fastemf.sources.open_source import hold_apart, open_source
+from fastemf.sources.source import Source
 from fastemf.support.validation import check_levels
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings, warn
 
@@ -41,6 +48,10 @@ def complete_levels(
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
     intercepts: bool = False,
+    boost: bool = False,
+    features: Any = None,
+    row_features: Any = None,
+    col_features: Any = None,
     init: Any = "spectral",
     tol: float = 1e-5,
     max_iter: int = 100,
@@ -53,7 +64,7 @@ def complete_levels(
     callback: Callable[[SweepRecord], Any] | None = None,
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
-) -> Levels:
+) -> Levels | BoostedLevels:
     """Fit a low-rank matrix at several expectile levels, with predictions that never cross.
 
     The first fit is at the level farthest from the tail of the data (the lowest level for
@@ -79,6 +90,12 @@ def complete_levels(
         Describe the data, as in `complete`.
     reg, intercepts, tol, max_iter, validation, random_state, n_jobs, progress
         Apply to the fit at each level, as in `complete`.
+    boost
+        Whether boosted trees combine the predictions of cross-fitted models at these levels, as in
+        `complete_quantiles`, but for the expectile loss. This is usually sharper, takes longer and
+        needs LightGBM. `init` and `validation` must then have their defaults.
+    features, row_features, col_features
+        Side features, as in `complete_quantiles`; they need ``boost=True``.
     init
         Start of the first fit, as in `complete`.
     solver
@@ -92,7 +109,7 @@ def complete_levels(
 
     Returns
     -------
-    Levels
+    Levels, or BoostedLevels with ``boost=True``
 
     Raises
     ------
@@ -117,12 +134,23 @@ def complete_levels(
     True
     """
     levels = check_levels(omegas)
+    side = ItemTables(row_features, col_features)
+    if not boost and (features is not None or side != (None, None)):
+        raise ValueError("features, row_features and col_features need boost=True")
+    if boost and (validation is not None or not isinstance(init, str) or init != "spectral"):
+        raise ValueError("init and validation must have their defaults for boost=True")
     settings = Settings(
         omega=levels[0], k=k, reg=reg, intercepts=intercepts, init=init, tol=tol,
         max_iter=max_iter, solver=as_solver(solver), validation=as_validation(validation),
         random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
         checkpoint=as_checkpoint(checkpoint), omegas=levels,
     )  # fmt: skip
+    if boost:
+        opened = open_source(
+            R, weights, shape, (rows, cols, values), client, n_jobs, censored,
+            store_path=store_path, progress=progress, features=features,
+        )  # fmt: skip
+        return _fit_boosted_levels(opened, settings, (rows, cols, values), censored, side)
     settings_of = {omega: _level_settings(settings, omega) for omega in levels}
     names = (rows, cols, values)
     reading = {"store_path": store_path, "progress": progress}
@@ -147,6 +175,33 @@ def complete_levels(
     ordered = tuple(fits[omega] for omega in levels)
     _warn_not_converged(ordered, max_iter)
     return Levels(ordered)
+
+
+def _fit_boosted_levels(
+    opened: AbstractContextManager[Source], settings: Settings, names: ColumnNames, censored: Any,
+    side: ItemTables,
+) -> BoostedLevels:  # fmt: skip
+    """Fit levels with boosted trees to data that are not yet opened."""
+    levels = settings.omegas
+    solver = check_boosted_solver(settings.solver)
+    settings = replace(settings, omega=0.5, omegas=(), solver=solver)
+    objectives = tuple(Objective(EXPECTILE, omega) for omega in levels)
+    others = tuple(omega for omega in levels if omega != settings.omega)
+    with opened as given, UniqueWarnings(leave_out=ConvergenceWarning):
+        fit = fit_boosted(given, settings, names, censored, objectives, others, side)
+    part, reports = fit.cells.select(fit.observed.at), []
+    for t, one in enumerate(objectives):
+        residuals = part.values - fit.observed.predicted[:, t]
+        constant = part.values - one.centre(part.values, part.weights)
+        reports.append(
+            LevelReport(
+                one.level, effective_omega(residuals, part.weights),
+                one.loss(residuals, part.weights), one.loss(constant, part.weights),
+            )
+        )  # fmt: skip
+    return BoostedLevels(
+        fit.fits, fit.labels, fit.normal, fit.features, fit.combination, tuple(reports)
+    )
 
 
 def _level_settings(settings: Settings, omega: float) -> Settings:

@@ -61,6 +61,6 @@ def same_bits(one, other):
 def few_quantiles(data, taus=(0.3, 0.7), **settings):
     """Quantiles of few cells, normally refused, with the fits of one fold."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastemf.quantiles.FEWEST_BEYOND", 0)
+        patch.setattr("fastemf.boosting.fit.FEWEST_BEYOND", 0)
         found = fastemf.complete_quantiles(data, taus, 1, reg=0.3, tol=0.1, n_jobs=1, **settings)
     return replace(found, fits=tuple(level[:1] for level in found.fits))

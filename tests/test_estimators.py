@@ -60,7 +60,7 @@ def expected_failures(estimator):
 def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_tags_X, **kwargs):
     """Cut X to two columns, which no tag of an estimator can ask for."""
     X = enforce(estimator, X, *args, **kwargs)
-    return X[:, :2] if isinstance(estimator, PAIR_REGRESSORS) else X
+    return X[:, :2] if isinstance(estimator, ExpectilePairRegressor) else X
 
 
 @pytest.mark.estimator_checks
@@ -78,7 +78,7 @@ def pairs_of(estimator, X, *args, enforce=estimator_checks._enforce_estimator_ta
 )
 def test_scikit_learns_checks(estimator, check, monkeypatch):
     monkeypatch.setattr(estimator_checks, "_enforce_estimator_tags_X", pairs_of)
-    monkeypatch.setattr("fastemf.quantiles.FEWEST_BEYOND", 0)  # the checks have 20 samples
+    monkeypatch.setattr("fastemf.boosting.fit.FEWEST_BEYOND", 0)  # the checks have 20 samples
     check(estimator)
 
 
@@ -320,6 +320,35 @@ def test_a_grid_search_holds_out_groups_of_pairs():
     assert np.array_equal(read.predict(twice), search.predict(twice))
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("form", ["pandas", "polars", "array", "list"])
+def test_further_columns_are_side_features(form):
+    hours = np.arange(MANY.nnz) % 24
+    zones = np.array(["a", "b", "c"])[hours % 3]
+    y = MANY.data + 0.5 * hours
+    table = pd.DataFrame({"a": MANY.row, "b": MANY.col, "hour": hours, "zone": zones})
+    quantiles = fastemf.complete_quantiles(
+        table.assign(y=y), 0.8, rows="a", cols="b", values="y", features=["hour", "zone"], **MEDIAN
+    )
+    expected = quantiles.predict(table)[:, 0]
+    given = {
+        "pandas": lambda: table, "array": lambda: table.to_numpy(object),
+        "polars": lambda: pytest.importorskip("polars").DataFrame(table.to_dict("list")),
+        "list": lambda: table.to_numpy(object).tolist(),
+    }[form]()  # fmt: skip
+    model = QuantilePairRegressor(0.8, **MEDIAN).fit(given, y)
+    assert np.array_equal(model.predict(given), expected)
+    names = ("hour", "zone") if form in ("pandas", "polars") else ("x2", "x3")
+    assert model.quantiles_.features.observed.names == names
+    numbers = table[["a", "b", "hour"]].to_numpy(float)
+    weights = np.arange(y.size) % 2  # zeros take some observations out
+    model = QuantilePairRegressor(0.8, **MEDIAN).fit(numbers, y, sample_weight=weights)
+    again = clone(model).fit(numbers[1::2], y[1::2])
+    assert np.array_equal(model.predict(numbers), again.predict(numbers))
+    with pytest.raises(ValueError, match="X has 2 features"):
+        model.predict(MANY_PAIRS)
+
+
 # --- all estimators -------------------------------------------------------------------------
 
 
@@ -331,9 +360,9 @@ def fitted_ones():
 
 
 def test_a_failed_fit_leaves_the_model_unfitted():
-    for model in (ExpectilePairRegressor(), QuantilePairRegressor()):
-        with pytest.raises(ValueError, match=r"X must have two columns, \(row, column\), got 3"):
-            model.fit(np.ones((4, 3)), np.ones(4))
+    for model, width in ((ExpectilePairRegressor(), 3), (QuantilePairRegressor(), 1)):
+        with pytest.raises(ValueError, match=rf"X must have two columns, .* got {width} feature"):
+            model.fit(np.ones((4, width)), np.ones(4))
         with pytest.raises(NotFittedError):
             model.predict(PAIRS)
 

@@ -93,13 +93,14 @@ def test_intervals_are_pairs_of_quantiles():
 
 
 def test_the_parts_of_an_explanation_add_up():
-    quantiles = small()
-    for tau in TAUS:
-        found = quantiles.explain(4, 9, tau=tau)
-        total = sum(found.parts.values()) + found.intercept + found.table
-        total = np.clip(total, SMALL.data.min(), SMALL.data.max())
-        np.testing.assert_allclose(found.value, total, rtol=1e-9)
-        assert set(found.parts) <= set(quantiles.columns)
+    for quantiles in (small(), of_generated()):
+        for tau in quantiles.taus:
+            found = quantiles.explain(4, 9, tau=tau)
+            assert found.level == tau
+            assert found.value == quantiles.predict(4, 9)[quantiles.taus.index(tau)]
+            assert sum(found.parts.values()) == pytest.approx(found.value, rel=1e-9)
+            assert list(found.parts)[:4] == ["constant", "row", "column", "pair (factors)"]
+            assert str(found).startswith("prediction ")
 
 
 # --- coverage --------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ def test_a_store_is_bitwise_identical_to_memory(tmp_path):
 
 @pytest.mark.thorough
 def test_the_sample_of_observations_is_the_same_in_a_store(tmp_path, monkeypatch):
-    from fastemf.quantile_model import observed_cells
+    from fastemf.boosting import observed_cells
 
     monkeypatch.setattr(observed_cells, "MAX_SAMPLE", 700)
     fastemf.store.build(TRIPLETS, tmp_path / "store", memory_limit=6000)
@@ -210,7 +211,7 @@ def test_finished_fits_are_read_from_checkpoints(tmp_path):
             SMALL, TAUS, 2, checkpoint=fastemf.Checkpoint(path, every=1), callback=count
         )
     done, stop_at = sweeps, None
-    with pytest.raises(FileExistsError, match=r"state-scores-0.5-0.npz exists"):
+    with pytest.raises(FileExistsError, match=r"state-values-0.5-0.npz exists"):
         complete_quantiles(SMALL, TAUS, 2, checkpoint=path)
     resume = fastemf.Checkpoint(path, resume=True)
     sweeps = 0
@@ -239,7 +240,7 @@ def test_a_finished_tuning_is_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(Tuner, "add", add_and_count)
     assert same(complete_quantiles(SMALL, TAUS, 2), expected)
     every = counted
-    counted, stop_at = 0, every - 3  # within the tuning of the values, after that of the scores
+    counted, stop_at = 0, every - 3  # within the tuning of the scores, after that of the values
     with pytest.raises(StoppedError):
         complete_quantiles(SMALL, TAUS, 2, **settings)
     counted, stop_at = 0, None

@@ -16,28 +16,45 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from bench.accuracy import FAMILIES, METHODS, SETS, AbsentError, Split, censoring, quantiles, score
+from bench.accuracy import (
+    FAMILIES,
+    FAMILIES_WITH_FEATURES,
+    METHODS,
+    SETS,
+    SETS_WITH_FEATURES,
+    AbsentError,
+    censoring,
+    quantiles,
+    score,
+)
 from bench.accuracy.report import Run, draw, failures, markdown, target_lines
-from bench.accuracy.splits import open_splits
+from bench.accuracy.splits import Make, hold_out, open_splits
 from bench.runner import describe, print_machine
 from fastemf.loss import expectile
 
+SIDES = {"rows": 0, "cols": 1}
+SMALL = {**FAMILIES, **FAMILIES_WITH_FEATURES}
 SMOKE_SHAPE = (60, 50)
-QUANTILE_SHAPE = (240, 180)  # large enough for p99
+QUANTILE_SHAPE = (300, 225)  # large enough for p99 without a fifth of the rows
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy", description=__doc__)
-    parser.add_argument("--sets", type=_among(SETS), default=list(SETS), metavar="NAMES",
-                        help=f"separated by commas: {', '.join(SETS)}")  # fmt: skip
-    parser.add_argument("--methods", type=_among(METHODS), default=list(METHODS), metavar="NAMES",
-                        help=f"separated by commas: {', '.join(METHODS)}")  # fmt: skip
+    parser.add_argument("--sets", metavar="NAMES",
+                        help=f"separated by commas: {', '.join(SETS)}; with --quantiles also "
+                        f"{', '.join(SETS_WITH_FEATURES)}")  # fmt: skip
+    parser.add_argument("--methods", metavar="NAMES",
+                        help=f"separated by commas: {', '.join(METHODS)}; with --quantiles "
+                        f"{', '.join(quantiles.METHODS)}")  # fmt: skip
     parser.add_argument("--omegas", type=_numbers(float), default=[0.1, 0.5, 0.9])
     parser.add_argument("--seeds", type=_numbers(int), default=[0, 1, 2])
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--quantiles", action="store_true",
                         help="evaluate p50, p95 and p99 of complete_quantiles instead")  # fmt: skip
+    parser.add_argument("--cold", type=_among(SIDES), default=[], metavar="SIDES",
+                        help="with --quantiles: hold out a fifth of the rows, of the cols, or of "
+                        "each in turn (rows,cols), and evaluate only these")  # fmt: skip
     parser.add_argument("--censored", action="store_true",
                         help="evaluate fits of censored values instead")  # fmt: skip
     parser.add_argument("--smoke", action="store_true", help="tiny matrices, to test that it runs")
@@ -52,10 +69,7 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"{option} must be in a folder that exists, got {path}")
     if args.plot is not None and find_spec("matplotlib") is None:
         parser.error("plots need matplotlib: pip install '.[bench]'")
-    sets: dict[str, Callable[[int], Split]] = {name: SETS[name] for name in args.sets}
-    if args.smoke:
-        shape = QUANTILE_SHAPE if args.quantiles else SMOKE_SHAPE
-        sets = {name: _tiny(name, shape) for name in args.sets if name in FAMILIES}
+    sets = _read_choices(parser, args)
 
     about = print_machine()
     METHODS["auto"](_tiny("additive")(0).train, 0.5, 0, 2)  # compiled, or loaded from the cache
@@ -80,6 +94,25 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _read_choices(parser: argparse.ArgumentParser, args: argparse.Namespace) -> dict[str, Make]:
+    """Complete the methods, and return the sets."""
+    known_sets: dict[str, Any] = {**SETS, **(SETS_WITH_FEATURES if args.quantiles else {})}
+    known: dict[str, Any] = {**(quantiles.METHODS if args.quantiles else METHODS)}
+    try:
+        args.methods = _among(known)(args.methods or ",".join(known))
+        names = _among(known_sets)(args.sets or ",".join(known_sets))
+    except argparse.ArgumentTypeError as error:
+        parser.error(f"--methods and --sets {error}")
+    sets: dict[str, Make] = {name: known_sets[name] for name in names}
+    if args.smoke:
+        shape = QUANTILE_SHAPE if args.quantiles else SMOKE_SHAPE
+        sets = {name: _tiny(name, shape) for name in names if name in SMALL}
+    if args.cold:
+        pairs = product(sets.items(), args.cold)
+        sets = {f"{name}, new {side}": hold_out(make, SIDES[side]) for (name, make), side in pairs}
+    return sets
+
+
 def _evaluate_censored(args: argparse.Namespace) -> int:
     runs = []
     shape = SMOKE_SHAPE if args.smoke else censoring.SHAPE
@@ -91,13 +124,14 @@ def _evaluate_censored(args: argparse.Namespace) -> int:
 
 
 def _evaluate_quantiles(
-    sets: dict[str, Callable[[int], Split]],
+    sets: dict[str, Make],
     args: argparse.Namespace,
     about: dict[str, Any],
     runs: list[Run],
 ) -> int:
-    next(quantiles.measure({"additive": _tiny("additive", QUANTILE_SHAPE)}, [0], 2))  # compiles
-    for run in quantiles.measure(sets, args.seeds, args.k):
+    small: dict[str, Make] = {"additive": _tiny("additive", QUANTILE_SHAPE)}
+    next(quantiles.measure(small, [0], 2, args.methods[:1]), None)  # compiles
+    for run in quantiles.measure(sets, args.seeds, args.k, args.methods):
         print(quantiles.line(run), flush=True)
         same = ("set", "method", "tau", "seed", "k")
         runs = [one for one in runs if any(one.get(key) != run[key] for key in same)] + [run]
@@ -110,12 +144,12 @@ def _evaluate_quantiles(
 
 
 def measure(
-    sets: dict[str, Callable[[int], Split]], methods: list[str], omegas: list[float],
+    sets: dict[str, Make], methods: list[str], omegas: list[float],
     seeds: list[int], k: int,
 ) -> Iterator[Run]:  # fmt: skip
     """Yield the runs one by one; report and skip methods that are not installed."""
     absent: set[str] = set()
-    for name, seed, (train, test) in open_splits(sets, seeds):
+    for name, seed, (train, test, _) in open_splits(sets, seeds):
         for omega, method in product(omegas, methods):
             if method in absent:
                 continue
@@ -166,8 +200,8 @@ def _write(path: Path, results: dict[str, Any]) -> None:
     fresh.replace(path)
 
 
-def _tiny(name: str, shape: tuple[int, int] = SMOKE_SHAPE) -> Callable[[int], Split]:
-    return lambda seed: FAMILIES[name](seed, shape)
+def _tiny(name: str, shape: tuple[int, int] = SMOKE_SHAPE) -> Make:
+    return lambda seed: SMALL[name](seed, shape)
 
 
 def _among(known: dict[str, Any]) -> Callable[[str], list[str]]:

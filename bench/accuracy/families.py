@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.accuracy.splits import Cells, Split, divide
+from bench.accuracy.splits import Cells, Features, Split, divide
 
 Shape = tuple[int, int]
 SHAPE = (400, 600)
@@ -106,6 +108,50 @@ def outliers(seed: int, shape: Shape = SHAPE) -> Split:
     return _observed(rng, np.where(rng.random(shape) < 0.02, 50 * values, values), 0.1)
 
 
+def features_only(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate log-normal values that depend on features of row, column and observation only."""
+    rng = np.random.default_rng(seed)
+    m, n = shape
+    rows = {"age": rng.uniform(18, 80, m), "region": _words(rng, "r", 6, m)}
+    cols = {"size": rng.lognormal(0, 1, n), "kind": _words(rng, "k", 12, n)}
+    observed = {"hour": rng.uniform(0, 24, shape), "device": _words(rng, "d", 3, shape)}
+    regions, kinds = (
+        np.unique(one, return_inverse=True)[1] for one in (rows["region"], cols["kind"])
+    )
+    logs = 0.5 * np.sin(rows["age"] / 10)[:, None] + 0.4 * np.log1p(cols["size"])
+    logs = logs + (0.5 * rng.standard_normal((6, 12)))[np.ix_(regions, kinds)]
+    logs += 0.5 * np.sin(np.pi / 12 * observed["hour"])
+    slow = observed["device"] == "d0"
+    values = np.exp(logs + 0.4 * slow + (0.2 + 0.3 * slow) * rng.standard_normal(shape))
+    return _with_features(_observed(rng, values, 0.05), rows, cols, observed)
+
+
+def noise_features(seed: int, shape: Shape = SHAPE) -> Split:
+    """Generate gamma factors with log-normal noise, and features that do not matter."""
+    rng = np.random.default_rng((seed, 1))
+    sizes: tuple[int | Shape, ...] = (*shape, shape)
+    rows, cols, observed = (
+        {f"{side}_number": rng.standard_normal(size), f"{side}_count": rng.poisson(3.0, size),
+         f"{side}_word": _words(rng, "w", 20, size)}
+        for side, size in zip(("row", "col", "cell"), sizes, strict=True)
+    )  # fmt: skip
+    return _with_features(multiplicative(seed, shape), rows, cols, observed)
+
+
+def _words(rng: np.random.Generator, prefix: str, number: int, size: Any) -> NDArray[Any]:
+    return np.char.add(prefix, rng.integers(number, size=size).astype(str))
+
+
+def _with_features(made: Split, rows: Features, cols: Features, matrix: Features) -> Split:
+    """Add features of rows, of columns, and of observations, which are given for all cells."""
+    fitted, tested = (
+        {name: of_cell[cells.rows, cells.cols] for name, of_cell in matrix.items()}
+        for cells in (made.train.cells, made.test)
+    )
+    train = replace(made.train, features=fitted, row_features=rows, col_features=cols)
+    return Split(train, made.test, tested)
+
+
 def _gamma_factors(rng: np.random.Generator, shape: Shape, rank: int) -> NDArray[np.float64]:
     X, Y = (rng.gamma(2.0, 1.0, (size, rank)) for size in shape)
     return np.asarray(X @ Y.T / rank)
@@ -130,3 +176,6 @@ FAMILIES: dict[str, Callable[..., Split]] = {
         heteroscedastic, additive, outliers,
     )
 }  # fmt: skip
+FAMILIES_WITH_FEATURES: dict[str, Callable[..., Split]] = {
+    family.__name__: family for family in (features_only, noise_features)
+}

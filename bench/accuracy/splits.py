@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,11 @@ from numpy.typing import NDArray
 
 from bench.problems import real_file
 from fastemf.datasets import split
+
+NEW = 0.2  # proportion of the rows or columns that are held out whole
+
+Features = dict[str, NDArray[Any]]
+Make = Callable[[int], "Split"]
 
 
 class Cells(NamedTuple):
@@ -33,6 +38,15 @@ class Training:
     cells: Cells
     shape: tuple[int, int]
     mirrored: bool = False  # rows and columns are the same things, so (i, j) resembles (j, i)
+    features: Features = field(default_factory=dict)  # of the observations
+    row_features: Features = field(default_factory=dict)  # of all rows of the matrix
+    col_features: Features = field(default_factory=dict)
+
+    @property
+    def side(self) -> dict[str, Features]:
+        """Return the features by the name of their parameter, if there are any."""
+        names = ("features", "row_features", "col_features")
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
     def folds(self, number: int, seed: int) -> NDArray[np.int64]:
         """Draw a fold for each observation; repeated and mirrored cells share one."""
@@ -45,7 +59,8 @@ class Training:
 
     def part(self, chosen: NDArray[np.bool_]) -> Training:
         """Return the observations selected by a mask, of the same matrix."""
-        return Training(self.cells.where(chosen), self.shape, self.mirrored)
+        features = {name: values[chosen] for name, values in self.features.items()}
+        return replace(self, cells=self.cells.where(chosen), features=features)
 
 
 class Split(NamedTuple):
@@ -53,11 +68,10 @@ class Split(NamedTuple):
 
     train: Training
     test: Cells
+    features: Features = {}  # noqa: RUF012  # of the test cells
 
 
-def open_splits(
-    sets: dict[str, Callable[[int], Split]], seeds: list[int]
-) -> Iterator[tuple[str, int, Split]]:  # fmt: skip
+def open_splits(sets: dict[str, Make], seeds: list[int]) -> Iterator[tuple[str, int, Split]]:
     """Yield name, seed and split of every data set; report and skip sets that are absent."""
     for name, make in sets.items():
         for seed in seeds:
@@ -76,10 +90,43 @@ def divide(
     return Split(Training(cells.where(fitted), shape, mirrored), cells.where(~fitted))
 
 
+def hold_out(make: Make, axis: int) -> Make:
+    """Hold out a fifth of the rows (axis 0) or columns; test on their cells in known columns."""
+
+    def made(seed: int) -> Split:
+        whole, test, features = make(seed)
+        sides = [np.concatenate(pair) for pair in zip(whole.cells[:2], test[:2], strict=True)]
+        present = np.unique(whole.cells[axis])
+        drawn = np.random.default_rng(seed).permutation(present)[: int(NEW * present.size)]
+        new = np.isin(sides[axis], drawn)
+        kept = ~new
+        if whole.mirrored:
+            kept &= ~np.isin(sides[1 - axis], drawn)
+        fitted = whole.part(kept[: whole.cells.values.size])
+        known = np.isin(sides[1 - axis], fitted.cells[1 - axis])
+        cells = Cells(sides[0], sides[1], np.concatenate([whole.cells.values, test.values]))
+        joined = {name: np.append(whole.features[name], features[name])[new & known]
+                  for name in features}  # fmt: skip
+        return Split(fitted, cells.where(new & known), joined)
+
+    return made
+
+
 def wsdream_5(seed: int) -> Split:
     """Train on the uniform 5 % sample, test on the other fragments; the same for every seed."""
     cells, shape, source = _wsdream()
     return divide(cells, shape, source & 1 > 0)
+
+
+def wsdream_5_places(seed: int) -> Split:
+    """Add country, autonomous system, provider and coordinates of users and services."""
+    made = wsdream_5(seed)
+    with np.load(real_file("wsdream1_side.npz")) as file:
+        users, services = (
+            {name: file[name] for name in file.files if name.startswith(side)}
+            for side in ("user_", "service_")
+        )
+    return made._replace(train=replace(made.train, row_features=users, col_features=services))
 
 
 def wsdream_10(seed: int) -> Split:
@@ -111,6 +158,15 @@ def kuairand(seed: int) -> Split:
     return divide(lines, shape, fitted)
 
 
+def kuairand_duration(seed: int) -> Split:
+    """Add the duration of every video, including those without training observations."""
+    made = kuairand(seed)
+    duration = np.full(made.train.shape[1], np.nan)
+    with np.load(real_file("kuairand_playtime.npz")) as file:
+        duration[file["col"]] = file["duration_s"]
+    return made._replace(train=replace(made.train, col_features={"duration_s": duration}))
+
+
 def _wsdream() -> tuple[Cells, tuple[int, int], NDArray[Any]]:
     with np.load(real_file("wsdream1_rt_union.npz")) as file:
         kept = file["src"] & 7 > 0  # bit 8 is a dense block, not a random sample
@@ -122,9 +178,13 @@ def _cells(rows: Any, cols: Any, values: Any) -> Cells:
     return Cells(rows.astype(np.int64), cols.astype(np.int64), values.astype(np.float64))
 
 
-REAL: dict[str, Callable[[int], Split]] = {
+REAL: dict[str, Make] = {
     "wsdream5": wsdream_5,
     "wsdream10": wsdream_10,
     "planetlab": planetlab_10,
     "kuairand": kuairand,
+}
+REAL_WITH_FEATURES: dict[str, Make] = {
+    "wsdream5_places": wsdream_5_places,
+    "kuairand_duration": kuairand_duration,
 }

@@ -1,14 +1,16 @@
-"""Gradient-boosted trees (LightGBM) on statistics of a cell's row and column."""
+"""Gradient-boosted trees on statistics of a cell's row and column, and on its features."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.accuracy.baselines import AbsentError, Predictor
-from bench.accuracy.splits import Training
+from bench.accuracy.splits import Split, Training
 from fastemf.loss import expectile, expectile_loss, sign_weights
 
 FOLDS = 5
@@ -16,8 +18,15 @@ ROUNDS, PATIENCE = 600, 30
 SETTINGS = {
     "learning_rate": 0.05, "num_leaves": 31, "min_data_in_leaf": 20, "verbosity": -1,
     "deterministic": True,
-    "num_threads": 1,  # several threads wait for the slowest on a fractiond machine
+    "num_threads": 1,  # several threads wait for the slowest on a shared machine
 }  # fmt: skip
+CATBOOST = {
+    "iterations": 1000, "learning_rate": 0.1, "thread_count": 1, "verbose": False,
+    "allow_writing_files": False,
+}  # fmt: skip
+
+# Features and values of the training cells, and the mask of the validation cells among them.
+Arrays = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
 
 
 def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
@@ -26,14 +35,9 @@ def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
         import lightgbm as lgb
     except ImportError:
         raise AbsentError("lightgbm is not installed") from None
-    rows, cols, values = train.cells
+    values = train.cells.values
     centre = expectile(values, omega)
-    # The statistics of a training cell are computed without its fold.
-    features = np.empty((values.size, 16))
-    fold = train.folds(FOLDS, seed)
-    for i in range(FOLDS):
-        out = fold == i
-        features[out] = _features(train.part(~out), rows[out], cols[out], values.size)
+    features = _out_of_fold(train, seed)
 
     def gradient(predicted: NDArray[Any], data: Any) -> tuple[NDArray[Any], NDArray[Any]]:
         r = data.get_label() - predicted
@@ -53,6 +57,115 @@ def fit(train: Training, omega: float, seed: int, k: int) -> Predictor:
     whole = lgb.Dataset(features, values - centre)
     model = lgb.train(settings, whole, max(1, first.best_iteration))
     return lambda i, j: centre + np.asarray(model.predict(_features(train, i, j, values.size)))
+
+
+def lightgbm_quantile(
+    fitted: Arrays, test: NDArray[np.float64], categories: list[int], tau: float, seed: int
+) -> NDArray[np.float64]:
+    """Fit trees under the pinball loss; validation cells determine their number."""
+    try:
+        import lightgbm as lgb
+    except ImportError:
+        raise AbsentError("lightgbm is not installed") from None
+    settings = {**SETTINGS, "objective": "quantile", "alpha": tau, "seed": seed}
+    features, values, held_out = fitted
+
+    def data(part: Any) -> Any:
+        return lgb.Dataset(features[part], values[part], categorical_feature=categories)
+
+    stop = lgb.early_stopping(PATIENCE, verbose=False)
+    first = lgb.train(
+        settings, data(~held_out), ROUNDS, valid_sets=[data(held_out)], callbacks=[stop]
+    )
+    whole = lgb.train(settings, data(slice(None)), max(1, first.best_iteration))
+    return np.asarray(whole.predict(test))
+
+
+def catboost_quantile(
+    fitted: Arrays, test: NDArray[np.float64], categories: list[int], tau: float, seed: int
+) -> NDArray[np.float64]:
+    """Do the same with CatBoost."""
+    try:
+        import catboost
+    except ImportError:
+        raise AbsentError("catboost is not installed") from None
+    settings = {**CATBOOST, "loss_function": f"Quantile:alpha={tau}", "random_seed": seed}
+    features, values, held_out = fitted
+
+    def data(features: NDArray[np.float64], values: Any = None) -> Any:
+        codes = features[:, categories].astype(int).astype(bytes).astype(object)
+        numbers = np.delete(features, categories, axis=1).astype(np.float32)
+        return catboost.Pool(catboost.FeaturesData(numbers, codes if categories else None), values)
+
+    first = catboost.CatBoostRegressor(**settings)
+    parts = [data(features[part], values[part]) for part in (~held_out, held_out)]
+    first.fit(parts[0], eval_set=parts[1], early_stopping_rounds=PATIENCE)
+    settings["iterations"] = max(1, first.best_iteration_ + 1)
+    whole = catboost.CatBoostRegressor(**settings).fit(data(features, values))
+    return np.asarray(whole.predict(data(test)))
+
+
+def predict_quantiles(
+    one: Callable[..., NDArray[np.float64]], split: Split, taus: tuple[float, ...], seed: int
+) -> NDArray[np.float64]:
+    """Predict quantiles of the test cells by trees.
+
+    Cells in new rows get trees of their own, fitted without the statistics of rows, and cells in
+    new columns likewise: other trees have not seen that these are missing.
+    """
+    train, test, _ = split
+    values = train.cells.values
+    known, asked = _out_of_fold(train, seed), _features(train, test.rows, test.cols, values.size)
+    (known_side, asked_side), categories = _side_features(split)
+    seen, unseen = np.hstack([known, known_side]), np.hstack([asked, asked_side])
+    held_out = train.folds(10, seed + 1) == 0
+    predicted = np.tile(np.quantile(values, taus), (len(asked), 1))  # if nothing is known
+    new_row, new_col = asked[:, 0] == 0, asked[:, 8] == 0
+    for row, col in product((False, True), repeat=2):
+        cells = (new_row == row) & (new_col == col)
+        used = np.ones(seen.shape[1], bool)
+        used[:8], used[8:16] = not row, not col
+        if not cells.any() or not used.any():
+            continue
+        fitted, places = (seen[:, used], values, held_out), np.cumsum(used) - 1
+        of_words = [int(places[16 + at]) for at in categories]
+        for t, tau in enumerate(taus):
+            predicted[cells, t] = one(fitted, unseen[cells][:, used], of_words, tau, seed)
+    return predicted
+
+
+def _side_features(
+    split: Split,
+) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], list[int]]:
+    """Return the features of training and of test cells, and which columns are categories."""
+    train, test, of_test = split
+    columns = [
+        (values[train.cells[axis]], values[test[axis]])
+        for axis, table in enumerate((train.row_features, train.col_features))
+        for values in table.values()
+    ]
+    columns += [(values, of_test[name]) for name, values in train.features.items()]
+    pairs, categories = [], []
+    for at, pair in enumerate(columns):
+        joined = np.concatenate(pair)
+        if joined.dtype.kind not in "iuf":
+            categories.append(at)
+            joined = np.unique(joined, return_inverse=True)[1]
+        pairs.append(np.asarray(joined, np.float64))
+    size = train.cells.values.size
+    both = np.reshape(pairs, (len(pairs), size + test.values.size)).T
+    return (both[:size], both[size:]), categories
+
+
+def _out_of_fold(train: Training, seed: int) -> NDArray[np.float64]:
+    """Return the statistics of the training cells, each without its fold."""
+    rows, cols, values = train.cells
+    features = np.empty((values.size, 16))
+    fold = train.folds(FOLDS, seed)
+    for i in range(FOLDS):
+        out = fold == i
+        features[out] = _features(train.part(~out), rows[out], cols[out], values.size)
+    return features
 
 
 def _features(

@@ -36,6 +36,10 @@ class CensoredCoverage:
     codes: Indices
     values: Floats
 
+    def select(self, at: Indices) -> CensoredCoverage:
+        """Return some of the cells."""
+        return CensoredCoverage(self.recorded[at], self.codes[at], self.values[at])
+
     @cached_property
     def checkable_range(self) -> tuple[float, float]:
         """The range of quantiles that can be checked; infinite where cells have several limits."""

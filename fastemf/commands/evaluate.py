@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fastemf.commands import options
-from fastemf.commands.input import read_model_data
+from fastemf.commands.input import item_features, read_model_data
 from fastemf.commands.output import as_json, check_out
 
 
@@ -19,10 +19,11 @@ def add_commands(commands: Any) -> None:
         "Predict held-out observations and print the loss, skill, coverage and relative error of "
         "the model next to baselines from its training data: a constant, column effects, row and "
         "column effects, and column medians. The loss is the expectile loss, or the pinball loss "
-        "of quantiles. Columns of the table default to those of the fit.",
+        "of quantiles. Columns of the table, and side features, default to those of the fit.",
     )  # fmt: skip
     options.add_model_file(parser)
     options.add_data(parser)
+    options.add_item_features(parser, "; also of labels that are not in the model")
     options.add_unknown(parser, "leave these observations out")
     options.add_json(parser)
 
@@ -47,7 +48,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
 
     model = load(args.model)
     data = read_model_data(args, model)
-    evaluation = model.evaluate(data.pop("R"), unknown=args.unknown, **data)
+    evaluation = model.evaluate(data.pop("R"), unknown=args.unknown, **data, **item_features(args))
     if not args.json:
         print(evaluation)
         return

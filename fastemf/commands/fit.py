@@ -7,8 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from fastemf.commands.info import print_model
-from fastemf.commands.input import read_data
-from fastemf.commands.options import add_command, add_data, add_model, fit_options
+from fastemf.commands.input import item_features, read_data
+from fastemf.commands.options import (
+    add_command,
+    add_data,
+    add_item_features,
+    add_model,
+    fit_options,
+    parse_utf8,
+)
 from fastemf.commands.output import check_out
 
 
@@ -23,6 +30,10 @@ def add_commands(commands: Any) -> None:
         "--at", nargs="+", default=[0.5, 0.95, 0.99], metavar="TAU", validation=False,
         help="quantiles in (0, 1), after the data or before another option (default 0.5 0.95 0.99)",
     )  # fmt: skip
+    group = parser.add_argument_group("side features")
+    text = "further columns of the data that predict the values, such as the hour"
+    group.add_argument("--features", nargs="+", metavar="NAME", type=parse_utf8, help=text)
+    add_item_features(group)
     group = parser.add_argument_group("checkpoints")
     text = "save the state of each fit, in one file per fit whose name starts with that of FILE"
     group.add_argument("--checkpoint", metavar="FILE", help=text)
@@ -69,7 +80,8 @@ def run_quantiles(args: argparse.Namespace) -> None:
     from fastemf import Checkpoint
 
     checkpoint = args.checkpoint and Checkpoint(args.checkpoint, resume=args.resume)
-    _fit(args, "complete_quantiles", args.at, checkpoint=checkpoint)
+    side = {"features": args.features, **item_features(args)}
+    _fit(args, "complete_quantiles", args.at, checkpoint=checkpoint, **side)
 
 
 def run_fit(args: argparse.Namespace) -> None:

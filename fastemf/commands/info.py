@@ -63,6 +63,8 @@ def describe(model: Any) -> dict[str, Any]:
     }
     if coverage is not None:
         facts["fits"] = sum(map(len, model.fits))
+        sides = ("rows", "columns", "observations")
+        facts["features"] = dict(zip(sides, map(list, model.features.names), strict=True))
         facts["quantiles"] = [asdict(report) for report in coverage]
         return facts
     return facts | {
@@ -131,6 +133,8 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         lines.append((side, text))
     if "quantiles" in facts:
         lines.append(("predicts", f"quantiles, from {facts['fits']} expectile fits"))
+        listed = [f"{', '.join(of)} of {side}" for side, of in facts["features"].items() if of]
+        lines += [("features", "; ".join(listed))] if listed else []
     else:
         terms = ["mu + row intercept + column intercept"] if facts["intercepts"] else []
         terms += ["X Yᵀ"] if facts["rank"] else []
@@ -146,8 +150,9 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
 
 def _render_coverage(fields: dict[str, Any]) -> Lines:
     """Return the lines of one `CoverageReport`."""
-    from fastemf.quantile_model.coverage_report import CoverageReport
+    from fastemf.boosting.coverage_report import CoverageReport, GroupCoverage
 
+    groups = [GroupCoverage(**one) for one in (*fields["cold"], *fields["groups"])]
     report = CoverageReport(**fields)
     low, high = report.interval
     texts = []
@@ -164,6 +169,7 @@ def _render_coverage(fields: dict[str, Any]) -> Lines:
     texts.append(f"pinball loss {report.pinball:.4g}; baselines: {losses}")
     if not report.measured:
         texts.append("measured before rows or columns were folded in")
+    texts += map(str, groups)
     return list(zip([quantile_name(report.tau), *[""] * (len(texts) - 1)], texts, strict=True))
 
 

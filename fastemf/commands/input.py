@@ -34,7 +34,8 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
         return {"R": path} if censored is None else {"R": path, "censored": censored}
     columns = list(options.values())
     if missing:
-        present = [name for name in present if name not in (args.weights, censored)]
+        others = (args.weights, censored, *(getattr(args, "features", None) or ()))
+        present = [name for name in present if name not in others]
         if len(missing) < 3 or len(present) != 3:
             listed = f"it has the columns {', '.join(present)}"
             raise ValueError(
@@ -66,6 +67,46 @@ def _keywords(source: Any, columns: list[Any], args: argparse.Namespace) -> dict
         "R": source, **dict(zip(("rows", "cols", "values"), columns, strict=True)),
         "weights": args.weights, **({} if censored is None else {"censored": censored}),
     }  # fmt: skip
+
+
+def item_features(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the files of --row-features and --col-features as keywords, or None for each."""
+    from fastemf.inputs.file_lists import TEXTS
+
+    csv = tuple(suffix for suffix, kind in TEXTS.items() if kind == "csv")
+    files = {name: getattr(args, name, None) for name in ("row_features", "col_features")}
+    return {
+        name: open_text(path, args) if path is not None and path.lower().endswith(csv) else path
+        for name, path in files.items()
+    }
+
+
+def feature_values(schema: Any, given: list[str] | None) -> dict[str, Any] | None:
+    """Parse side features given as NAME=VALUE, by the kinds of the schema of a model."""
+    from fastemf.features.values import CATEGORY, NUMBER
+
+    found: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--features must be NAME=VALUE, got {text}")
+        names = () if schema is None else schema.names
+        kind = schema.kinds[names.index(name)] if name in names else CATEGORY  # refused later
+        try:
+            if kind == NUMBER:
+                found[name] = float(value)
+            else:
+                is_date = kind != CATEGORY
+                found[name] = datetime.datetime.fromisoformat(value) if is_date else value
+        except ValueError:
+            raise ValueError(f"--features: {name!r} must be a {kind}, got {value}") from None
+    return found or None
+
+
+def observed_schema(model: Any) -> Any:
+    """Return the schema of the side features of observations; None if the model has none."""
+    features = getattr(model, "features", None)
+    return None if features is None else features.observed
 
 
 def censored_option(args: argparse.Namespace) -> Any:
@@ -135,15 +176,17 @@ def _is_number(text: str, decimal: str) -> bool:
 
 
 class Pairs(NamedTuple):
-    """Two columns of a table, of equal length."""
+    """Two columns of a table, of equal length, and side features."""
 
     names: tuple[str, str]
     rows: Any
     cols: Any
+    features: Any  # a table with those that the file has; None if it has none
 
 
 def read_pairs(path: str, args: argparse.Namespace, model: Any) -> Pairs | None:
-    """Read the row and column labels of a file; None if the file holds a matrix."""
+    """Read the labels and the side features of a file; None if the file holds a matrix."""
+    from fastemf.features.reading import find_columns
     from fastemf.inputs.table_files import column_names, read_file
 
     source = open_text(path, args)
@@ -153,8 +196,14 @@ def read_pairs(path: str, args: argparse.Namespace, model: Any) -> Pairs | None:
     names = _pair_columns(path, present, args, model)
     sides = zip(names, model.axes, strict=True)
     texts = [name for name, axis in sides if axis.labels is not None and axis.labels.kind == "str"]
-    table = read_file(source, names, [], texts).content
-    return Pairs(names, table.column(names[0]), table.column(names[1]))
+    schema = observed_schema(model)
+    features: list[str] = []
+    if schema is not None:
+        source, features, more = find_columns(source, schema)
+        texts += more
+    table = read_file(source, names, [], texts, features=features).content
+    given = table.select(features) if features else None
+    return Pairs(names, table.column(names[0]), table.column(names[1]), given)
 
 
 def _pair_columns(

@@ -47,7 +47,7 @@ def add_data(
         "columns of a table",
         "Each line is one observation: a row label, a column label and a value. The first line of "
         "a text file has the column names. A table with exactly these three columns, in this "
-        "order and apart from --weights and --censored, needs no names.",
+        "order and apart from --weights, --censored and --features, needs no names.",
     )
     for name, text in COLUMNS.items():
         group.add_argument(f"--{name}", metavar="NAME", type=parse_utf8, help=text)
@@ -79,6 +79,16 @@ def take_sql(args: argparse.Namespace) -> None:
         from fastemf.inputs.query import sql
 
         setattr(args, name, sql(args.sql))
+
+
+def add_item_features(parser: Any, text: str = "", *, cols: bool = True) -> None:
+    """Add files with side features of rows and, if `cols`, of columns; `text` says more."""
+    for option, what in {"row": "row", "col": "column"}.items() if cols else [("row", "row")]:
+        parser.add_argument(
+            f"--{option}-features", metavar="FILE",
+            help=f"table with one line per {what} label, in a column named as in the data, and "
+            f"side features in all other columns{text}",
+        )  # fmt: skip
 
 
 def add_text_format(parser: argparse.ArgumentParser) -> None:

@@ -86,6 +86,6 @@ def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> No
 def _replace_nan(facts: Any) -> Any:
     if isinstance(facts, dict):
         return {name: _replace_nan(fact) for name, fact in facts.items()}
-    if isinstance(facts, list):
+    if isinstance(facts, (list, tuple)):
         return [_replace_nan(fact) for fact in facts]
     return None if isinstance(facts, float) and not math.isfinite(facts) else facts

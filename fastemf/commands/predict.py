@@ -6,10 +6,18 @@ import argparse
 from typing import Any
 
 from fastemf.commands import options
-from fastemf.commands.input import labels_like, parse_rows, read_pairs
+from fastemf.commands.input import (
+    feature_values,
+    item_features,
+    labels_like,
+    observed_schema,
+    parse_rows,
+    read_pairs,
+)
 from fastemf.commands.output import check_out_table, unused_name, write_columns
 from fastemf.support.display_names import quantile_name
 
+NEW = "; also of labels that are not in the model"
 RANK_SHORT_OPTIONS = r"-n(-?\d+)?|-o.*|-h"  # these are not rows, except after --
 RANK_FLAGS = ("--force", "--json", "--help")  # long options without a value
 
@@ -21,13 +29,15 @@ def add_commands(commands: Any) -> None:
         "predict the pairs in a file",
         "Predict every line of a table of (row, column) pairs, in the same order. The output has "
         "the pairs and their predictions. A model of several levels or quantiles returns one "
-        "column for each; they never cross.",
+        "column for each; they never cross. Side features of the observations are columns of the "
+        "file; absent ones are missing.",
     )  # fmt: skip
     options.add_model_file(parser)
     text = "table of pairs: a file, a folder or a glob, as for fastemf fit; - reads standard input"
     options.add_source(parser, "pairs", text)
     text = "clip predictions to this range, with none for an open side: --clip 0 none"
     parser.add_argument("--clip", type=_parse_bound, nargs=2, metavar=("LOW", "HIGH"), help=text)
+    options.add_item_features(parser, NEW)
     _add_pairs(parser, "", "NaN")
 
     parser = options.add_command(
@@ -55,6 +65,11 @@ def add_commands(commands: Any) -> None:
         help="exclude the pairs in this file, such as the training data: a table or a matrix, as "
         "for fastemf fit",
     )  # fmt: skip
+    text = "side features of the cells, such as hour=20 (default: missing)"
+    parser.add_argument(
+        "--features", nargs="+", metavar="NAME=VALUE", type=options.parse_utf8, help=text
+    )
+    options.add_item_features(parser, NEW, cols=False)
     _add_pairs(parser, " of --seen", "no columns")
 
 
@@ -77,13 +92,15 @@ def run_predict(args: argparse.Namespace) -> None:
     pairs = read_pairs(args.pairs, args, model)
     if pairs is None:
         raise ValueError(f"{args.pairs} is a matrix; pairs must be a table with two columns")
-    names, rows, cols = pairs
+    names, rows, cols, features = pairs
+    side = item_features(args)
+    unknown = [args.unknown if given is None else "model" for given in side.values()]
     predicted = model.predict(
-        labels_like(model.row_labels, rows, "rows", args.unknown),
-        labels_like(model.col_labels, cols, "cols", args.unknown),
+        labels_like(model.row_labels, rows, "rows", unknown[0]),
+        labels_like(model.col_labels, cols, "cols", unknown[1]),
         clip=None if args.clip is None else tuple(args.clip),
-        unknown=args.unknown,
-    )
+        unknown=args.unknown, features=features, **side,
+    )  # fmt: skip
     columns: dict[str, Any] = dict(zip(names, (rows, cols), strict=True))
     if predicted.ndim == 1:
         columns[unused_name("prediction", names)] = predicted
@@ -114,14 +131,20 @@ def run_rank(args: argparse.Namespace) -> None:
     model = load(args.model)
     selected = _select(args, model)
     texts = [options.parse_utf8(text) for text in args.row]
-    rows = parse_rows(model.row_labels, texts, args.unknown) if texts else None
+    side = {
+        "features": feature_values(observed_schema(model), args.features),
+        "row_features": item_features(args)["row_features"],
+    }
+    is_strict = args.unknown == "error" and args.row_features is None
+    unknown = "error" if is_strict else "model"
+    rows = parse_rows(model.row_labels, texts, unknown) if texts else None
     ranking = model.rank(
         rows, args.n, order=args.order, seen=_read_seen(args, model), unknown=args.unknown,
-        **selected,
+        **selected, **side,
     )  # fmt: skip
     if rows is None:
         rows = model.axes[0].ids()
-    elif args.unknown != "error":  # new rows have no other name
+    elif not is_strict:  # new rows have no other name
         rows = np.array(texts, object)
     kept = ~np.isnan(ranking.values)
     place = np.broadcast_to(np.arange(1, ranking.values.shape[1] + 1), ranking.values.shape)
@@ -158,9 +181,9 @@ def _read_seen(args: argparse.Namespace, model: Any) -> Any:
     pairs = read_pairs(args.seen, args, model)
     if pairs is None:
         return args.seen
-    names, *columns = pairs
+    names = pairs.names
     rows, cols = (
         labels_like(axis.labels, column, f"column {name!r} of --seen")
-        for axis, column, name in zip(model.axes, columns, names, strict=True)
+        for axis, column, name in zip(model.axes, pairs[1:3], names, strict=True)
     )
     return rows, cols, [1.0] * len(rows)

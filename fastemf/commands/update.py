@@ -7,7 +7,13 @@ from typing import Any
 
 from fastemf.commands import options
 from fastemf.commands.info import describe, print_model
-from fastemf.commands.input import censored_option, labels_like, read_data, read_model_data
+from fastemf.commands.input import (
+    censored_option,
+    item_features,
+    labels_like,
+    read_data,
+    read_model_data,
+)
 from fastemf.commands.output import check_out
 from fastemf.support.terminal import stderr_is_terminal
 
@@ -26,6 +32,7 @@ def add_commands(commands: Any) -> None:
     options.add_data(parser, stores=True, censored=True)
     text = "the data are complete, old and new: refit the model"
     parser.add_argument("--all", action="store_true", dest="everything", help=text)
+    options.add_item_features(parser, "; for models that were fitted with some")
     options.add_jobs(parser)
     options.add_out(parser, "model file to write (.npz)", required=True)
     options.add_json(parser)
@@ -70,8 +77,12 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
         first = model.fits[0][0]
         return complete_quantiles(
             data.pop("R"), model.taus, first.k, intercepts=first.rows.has_intercepts,
-            n_jobs=args.jobs, progress=stderr_is_terminal(), **data,
+            n_jobs=args.jobs, progress=stderr_is_terminal(), **data, **_features(args, model),
         )  # fmt: skip
+    if any(item_features(args).values()):
+        raise ValueError(
+            f"--row-features and --col-features are for models with side features, got {args.model}"
+        )
     fits = list(getattr(model, "fits", [model]))
     first = fits[0]
     settings = {
@@ -82,6 +93,19 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
     if len(fits) == 1:
         return complete(data.pop("R"), first.omega, **data, **settings)
     return complete_levels(data.pop("R"), model.omegas, **data, **settings)
+
+
+def _features(args: argparse.Namespace, model: Any) -> dict[str, Any]:
+    """Return the side features for a refit, which are those of the model."""
+    *of_items, observed = model.features.names
+    given = item_features(args)
+    for (name, file), names in zip(given.items(), of_items, strict=True):
+        if names and file is None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} must be given for a refit of {args.model}, which was "
+                f"fitted with {', '.join(names)}"
+            )
+    return {"features": list(observed) or None, **given}
 
 
 def _count_gone(model: Any, updated: Any) -> dict[str, int]:
@@ -130,7 +154,7 @@ def _extend(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]]:
             f"{args.data} has no observation of a new row in a column of the model; --all refits "
             "the model to all data, old and new"
         )
-    updated = model.extend(table.filter(kept), n_jobs=args.jobs, **data)
+    updated = model.extend(table.filter(kept), n_jobs=args.jobs, **data, **item_features(args))
     return updated, {
         "update": "new rows folded in",
         "new_rows": updated.shape[0] - model.shape[0],

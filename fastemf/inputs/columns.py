@@ -163,7 +163,7 @@ def _of_objects(flat: NDArray[Any], what: str, where: Where) -> tuple[NDArray[An
     types = set(map(type, items))
     if types <= {str}:
         return flat, False
-    nulls = [at for at, item in enumerate(items) if _is_null(item)]
+    nulls = [at for at, item in enumerate(items) if is_null(item)]
     check_nulls(len(nulls), lambda: nulls[0], what, where)
     if all(issubclass(t, str) for t in types):
         return objects([str(item) for item in items]), False
@@ -206,7 +206,8 @@ def _check_text(labels: Iterable[str], flat: NDArray[Any], what: str, where: Whe
         raise ValueError(f"{what} must be Unicode text{_such_as(items, at, where)}") from None
 
 
-def _is_null(item: Any) -> bool:
+def is_null(item: Any) -> bool:
+    """Return whether a Python object stands for a missing value."""
     if item is None or type(item).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(item, (float, np.datetime64)) and bool(item != item)

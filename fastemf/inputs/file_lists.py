@@ -60,6 +60,11 @@ def is_table_source(source: Any) -> bool:
     return not Path(source).name.lower().endswith(MATRICES)
 
 
+def is_stream(source: Any) -> bool:
+    """Return whether a source is ``"-"`` or an open file, which can be read only once."""
+    return hasattr(source, "read") or (isinstance(source, str) and source == "-")
+
+
 def hold_stream(stream: Any, **given: str) -> TextSource:
     """Copy CSV from an open file, or standard input for ``"-"``, to a temporary file.
 

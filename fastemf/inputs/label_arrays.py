@@ -6,6 +6,7 @@ offsets. Arrays that are read back are checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -23,10 +24,7 @@ def to_arrays(labels: Labels) -> tuple[dict[str, Any], list[NDArray[Any]]]:
     """Return the kind and name of labels for a header, and arrays of content and offsets."""
     about = {"kind": labels.kind, "name": labels.name}
     if labels.kind == "str":
-        encoded = [label.encode() for label in labels.values]
-        offsets = np.zeros(len(encoded) + 1, np.int64)
-        np.cumsum([len(one) for one in encoded], out=offsets[1:])
-        return about, [np.frombuffer(b"".join(encoded), np.uint8), offsets]
+        return about, encode_strings(labels.values)
     dated = labels.kind in DATES
     content = labels.values.view(np.int64) if dated else labels.values
     return about, [content, np.empty(0, np.int64)]
@@ -44,7 +42,7 @@ def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: 
     if offsets.dtype != np.int64 or offsets.ndim != 1:
         raise ValueError("offsets of labels must be int64")
     if kind == "str":
-        values: Any = _strings(content, offsets)
+        values: Any = decode_strings(content, offsets)
     else:
         wanted = np.uint64 if kind == "uint64" else np.int64
         if content.dtype != wanted or content.ndim != 1 or offsets.size:
@@ -58,7 +56,16 @@ def from_arrays(about: Any, content: NDArray[Any], offsets: NDArray[Any], size: 
     return labels
 
 
-def _strings(content: NDArray[Any], offsets: NDArray[np.int64]) -> list[str]:
+def encode_strings(strings: Iterable[str]) -> list[NDArray[Any]]:
+    """Return the bytes of all strings, and offsets."""
+    encoded = [one.encode() for one in strings]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(one) for one in encoded], out=offsets[1:])
+    return [np.frombuffer(b"".join(encoded), np.uint8), offsets]
+
+
+def decode_strings(content: NDArray[Any], offsets: NDArray[np.int64]) -> list[str]:
+    """Return the strings of `encode_strings`; offsets are int64, other content is checked."""
     if content.dtype != np.uint8 or content.ndim != 1:
         raise ValueError("labels of kind str must be bytes")
     rises = offsets.size > 0 and offsets[0] == 0 and bool((np.diff(offsets) >= 0).all())

@@ -64,6 +64,7 @@ class Relation:
     """A table that DuckDB reads by itself: columns have types."""
 
     is_text = False  # whether labels are the text of a CSV file
+    has_types = True  # whether columns have types, unlike those of text files
     expected = "a table"
     query = ""  # for the columns that `open_table` opened, in the order of the source
 
@@ -158,6 +159,8 @@ class _ParquetFiles(Relation):
 
 class _TextFiles(Relation):
     """Text files of one kind."""
+
+    has_types = False
 
     def __init__(self, connection: Any, files: Sequence[TextFile], name: str, decimal: str) -> None:
         super().__init__(connection, "", name)
@@ -296,7 +299,7 @@ def find_table(
     """Find the files or the table of a source."""
     if isinstance(source, Query):
         return _from_query(source, connection)
-    if hasattr(source, "read") or (isinstance(source, str) and source == "-"):
+    if file_lists.is_stream(source):
         source = file_lists.hold_stream(source)
     if not isinstance(source, file_lists.TextSource):
         if not file_lists.is_source(source):

@@ -16,6 +16,7 @@ from fastemf.inputs.database import connect
 from fastemf.inputs.matrix_files import MATRICES, read_matrix
 from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
+from fastemf.inputs.text_types import types_of_text
 from fastemf.support.atomic_file import replace_file
 
 BATCH = 1 << 20  # lines between two updates of the progress bar
@@ -50,6 +51,7 @@ def read_file(
     texts: Sequence[Any] = (),
     n_threads: int | None = None,
     progress: bool = False,
+    features: Sequence[str] = (),
 ) -> FromFile:
     r"""Read columns of a table, or the matrix in a file.
 
@@ -61,11 +63,14 @@ def read_file(
     labels, numbers
         Names of the columns of labels and of numbers.
     texts
-        Columns of labels that stay strings, even if all labels of a CSV file are integers.
+        Columns of labels or features that stay strings, even if all text of a CSV file is numbers.
     n_threads
         Threads of DuckDB.
     progress
         Whether to show a progress bar.
+    features
+        Further columns. Those of text files become numbers, booleans or dates where all of their
+        text is.
 
     Raises
     ------
@@ -84,7 +89,7 @@ def read_file(
         return FromFile(read_matrix(*matrix), table_row)
     connection = connect(n_threads=n_threads)
     try:
-        opened = open_table(source, connection, labels, numbers)
+        opened = open_table(source, connection, labels, numbers, features)
         with opened.reading():
             table = _read_query(connection, opened.query, progress)
     finally:
@@ -95,9 +100,13 @@ def read_file(
     for number in numbers:
         if table.column(number).null_count:
             opened.explain(number, first_null(table.column(number)))
-    for at, label in enumerate(table.column_names):
-        if opened.is_text and label in labels and label not in texts:
-            table = table.set_column(at, label, integers_of_text(table.column(label)))
+    for at, name in enumerate(table.column_names):
+        if name in texts:
+            continue
+        if opened.is_text and name in labels:
+            table = table.set_column(at, name, integers_of_text(table.column(name)))
+        elif not opened.has_types and name in features and name not in numbers:
+            table = table.set_column(at, name, types_of_text(table.column(name)))
     return FromFile(table, opened.where)
 
 

@@ -26,7 +26,7 @@ PAIRS_PER_BLOCK = 1 << 14  # less than a millisecond of work
 FEW = 1 << 8  # cells that are predicted without threads
 
 Axes = tuple[Entities, Entities]
-Predicts = Callable[[Indices, Indices], Array]  # of cells (i, j)
+Predicts = Callable[..., Array]  # of cells (i, j), and their side features if there are any
 KernelCalls = list[tuple[Any, Any]]  # kernels and their arguments, in order
 NO_COLUMNS = np.empty(0, np.int64)
 
@@ -147,7 +147,8 @@ class MeanFit:
         one = fits[0].X.dtype.type
         rows, cols = [fit.rows for fit in fits], [fit.cols for fit in fits]
         self._sides = (_merge(rows, one(1 / len(fits))), _merge(cols, one(1)))
-        self._mean = Bilinear(self._sides, float(np.mean([fit.constant for fit in fits])))
+        self._constant = float(np.mean([fit.constant for fit in fits]))
+        self._mean = Bilinear(self._sides, self._constant)
 
     @property
     def axes(self) -> Axes:
@@ -161,6 +162,14 @@ class MeanFit:
     def predict_cell(self, i: int, j: int) -> float:
         """Predict one cell of a known row and column."""
         return float(self._mean.predict_cell(i, j))
+
+    def terms(self, i: int, j: int) -> tuple[float, float, float, float]:
+        """Return the constant, both intercepts, and the product of the factors of one cell."""
+        rows, cols = self._sides
+        product = float(rows.factor[i].astype(np.float64) @ cols.factor[j].astype(np.float64))
+        if rows.intercepts is None or cols.intercepts is None:
+            return 0.0, 0.0, 0.0, product
+        return self._constant, float(rows.intercepts[i]), float(cols.intercepts[j]), product
 
     def predict(self, i: Indices, j: Indices) -> Floats:
         """Predict one-dimensional cells (i, j), where −1 is an unknown row or column."""

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastemf.boosting.cell_features import CellFeatures
+from fastemf.boosting.coverage_report import CoverageReport, report_coverage
+from fastemf.boosting.observed_cells import cells_at
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
 from fastemf.models.reading import CellValues
-from fastemf.quantile_model.coverage_report import CoverageReport, report_coverage
-from fastemf.quantile_model.item_features import ItemFeatures
-from fastemf.quantile_model.observed_cells import cells_at
 from fastemf.sources.medians import median
 from fastemf.support.arrays import Array, Floats
 from fastemf.tuning.baselines import TrainingBaselines
@@ -223,7 +223,7 @@ def _text(value: float) -> str:
 
 
 def evaluate_level(
-    cells: CellValues, omega: float, predict: Predicts, training: TrainingBaselines | None
+    cells: CellValues, omega: float, predicted: Array, training: TrainingBaselines | None
 ) -> list[Score]:
     """Score a model at one level, and the baselines of its training data."""
 
@@ -232,7 +232,7 @@ def evaluate_level(
             name, cells, omega, lambda part: predict(cells.rows[part], cells.cols[part])
         )
 
-    scores = [score(FIT, predict)]
+    scores = [score_predictions(FIT, cells, omega, lambda part: predicted[part])]
     if training is None:
         return scores
     for name in training.NAMES:
@@ -283,19 +283,19 @@ def evaluate_quantiles(
     cells: CellValues,
     shape: tuple[int, int],
     predicted: Array,
-    items: ItemFeatures,
+    features: CellFeatures,
     training: TrainingBaselines | None,
 ) -> Evaluation:
     """Score predictions, whose last axis are quantiles, and baselines.
 
     Column medians are included if the model stores them in `training`.
     """
-    observed = cells_at(shape, *cells)
+    observed = cells_at(shape, *cells[:4])
     i, j = cells.rows, cells.cols
     scores: list[QuantileScore] = []
     reports = []
-    for t, tau in enumerate(items.taus):
-        baselines, own = items.baselines(t, i, j), predicted[:, t]
+    for t, tau in enumerate(one.level for one in features.objectives):
+        baselines, own = features.baselines(t, i, j), predicted[:, t]
         predictions = {FIT: own, **baselines}
         if training is not None:
             predictions[MEDIAN] = training.predict(MEDIAN, i, j)

@@ -15,6 +15,7 @@ from fastemf.censoring.imputation import (
     impute_observations,
     require_imputation,
 )
+from fastemf.features.schema import NOT_GIVEN, SideFeatures
 from fastemf.loss import expectile_loss
 from fastemf.metrics import effective_omega
 from fastemf.models.bilinear import Bilinear, Predicts, as_product, residuals, without_corrections
@@ -186,10 +187,10 @@ class Factorization(Model):
     def _predict_cell(self, i: int, j: int) -> Any:
         return self._bilinear.predict_cell(i, j)
 
-    def _predict_cells(self, i: Indices, j: Indices) -> Array:
+    def _predict_cells(self, i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
         return self._bilinear.predict(i, j)
 
-    def _predict_rows(self, i: Ints) -> Array:
+    def _predict_rows(self, i: Ints, given: SideFeatures = NOT_GIVEN) -> Array:
         return self._bilinear.predict_rows(i)
 
     def _make_screen(self) -> Screen:
@@ -207,7 +208,9 @@ class Factorization(Model):
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         from fastemf.models.evaluation import Evaluation, evaluate_level
 
-        scores = evaluate_level(cells, self.omega, self._predict_cells, self.training)
+        scores = evaluate_level(
+            cells, self.omega, self._predict_cells(cells.rows, cells.cols), self.training
+        )
         return Evaluation(tuple(scores), cells.values.size)
 
     def _distances(self, axis: int, item: int) -> Floats:
@@ -384,7 +387,9 @@ class Factorization(Model):
 
     # --- new rows and columns --------------------------------------------------------------
 
-    def _fold_in(self, observed: Observations, axis: int, n_threads: int) -> Factorization:
+    def _fold_in(
+        self, observed: Observations, axis: int, n_threads: int, item_features: None = None
+    ) -> Factorization:
         return fold_in_fit(self, impute_new(self, observed, axis, n_threads), axis, n_threads)
 
     def _append(self, new: Factorization, axis: int) -> Factorization:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from fastemf.models.factorization import Factorization
 
 VERSION = 1
-FACTORIZATION, LEVELS, QUANTILES = KINDS = ("factorization", "levels", "quantiles")
+KINDS = ("factorization", "levels", "quantiles", "boosted levels")
+FACTORIZATION, LEVELS, QUANTILES, BOOSTED_LEVELS = KINDS
 
 
 class ModelFileError(ValueError):

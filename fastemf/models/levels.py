@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fastemf.features.schema import NOT_GIVEN, SideFeatures
 from fastemf.models.bilinear import Axes
 from fastemf.models.evaluation import Evaluation, Score, evaluate_level
 from fastemf.models.factorization import Factorization
@@ -21,8 +23,58 @@ from fastemf.support.validation import check_fitted_level
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings
 
 
+class LevelMethods(Model):
+    """Methods of models with several expectile levels."""
+
+    @property
+    @abstractmethod
+    def omegas(self) -> tuple[float, ...]:
+        """The expectile levels, in increasing order."""
+
+    def spread(
+        self, rows: Any, cols: Any = None, *, lower: float | None = None,
+        upper: float | None = None, unseen: str = "model", unknown: str = "error",
+    ) -> Array:  # fmt: skip
+        """Compute the difference between two levels in the cells (rows[i], cols[i]).
+
+        It is in the units of the data and measures the variability of the values of a cell. It is
+        not an interval with a given coverage: see `Quantiles.interval`.
+
+        Parameters
+        ----------
+        rows, cols, unseen, unknown
+            As in `predict`.
+        lower, upper
+            Two of the fitted levels; the default is the lowest and the highest.
+
+        Returns
+        -------
+        array of the broadcast shape, never negative
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> levels = fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2)
+        >>> bool(levels.spread(3, 7, upper=0.5) <= levels.spread(3, 7))
+        True
+        """
+        low = 0 if lower is None else self._place(lower, "lower")
+        high = len(self.omegas) - 1 if upper is None else self._place(upper, "upper")
+        if low >= high:
+            raise ValueError(
+                f"lower must be a level below upper, got {self.omegas[low]:g} and "
+                f"{self.omegas[high]:g}"
+            )
+        predicted = self.predict(rows, cols, unseen=unseen, unknown=unknown)
+        return np.asarray(predicted[..., high] - predicted[..., low])
+
+    def _place(self, omega: Any, name: str) -> int:
+        return check_fitted_level(omega, self.omegas, name)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Levels(Model):
+class Levels(LevelMethods):
     """Fits of one matrix at several expectile levels, whose predictions never cross.
 
     `fastemf.complete_levels` returns it. The predictions of a cell are sorted across the levels
@@ -77,44 +129,6 @@ class Levels(Model):
         """
         return self.fits[self._place(omega, "omega")]
 
-    def spread(
-        self, rows: Any, cols: Any = None, *, lower: float | None = None,
-        upper: float | None = None, unseen: str = "model", unknown: str = "error",
-    ) -> Array:  # fmt: skip
-        """Compute the difference between two levels in the cells (rows[i], cols[i]).
-
-        It is in the units of the data and measures the variability of the values of a cell. It is
-        not an interval with a given coverage: see `Quantiles.interval`.
-
-        Parameters
-        ----------
-        rows, cols, unseen, unknown
-            As in `predict`.
-        lower, upper
-            Two of the fitted levels; the default is the lowest and the highest.
-
-        Returns
-        -------
-        array of the broadcast shape, never negative
-
-        Examples
-        --------
-        >>> import fastemf
-        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
-        >>> levels = fastemf.complete_levels(R, (0.1, 0.5, 0.9), k=2)
-        >>> bool(levels.spread(3, 7, upper=0.5) <= levels.spread(3, 7))
-        True
-        """
-        low = 0 if lower is None else self._place(lower, "lower")
-        high = len(self.fits) - 1 if upper is None else self._place(upper, "upper")
-        if low >= high:
-            raise ValueError(
-                f"lower must be a level below upper, got {self.omegas[low]:g} and "
-                f"{self.omegas[high]:g}"
-            )
-        predicted = self.predict(rows, cols, unseen=unseen, unknown=unknown)
-        return np.asarray(predicted[..., high] - predicted[..., low])
-
     def crossed(self, rows: Any, cols: Any = None) -> Mask:
         """Mark the cells (rows[i], cols[i]) in which the unsorted predictions cross.
 
@@ -148,9 +162,6 @@ class Levels(Model):
         """
         write_model(path, LEVELS, {str(place): fit for place, fit in enumerate(self.fits)})
 
-    def _place(self, omega: Any, name: str) -> int:
-        return check_fitted_level(omega, self.omegas, name)
-
     # --- sorted predictions ----------------------------------------------------------------
 
     def _predict_cell(self, i: int, j: int) -> Any:
@@ -158,10 +169,10 @@ class Levels(Model):
         predicted.sort()
         return predicted
 
-    def _predict_cells(self, i: Indices, j: Indices) -> Array:
+    def _predict_cells(self, i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
         return _stack_sorted([fit._predict_cells(i, j) for fit in self.fits])
 
-    def _predict_rows(self, i: Ints) -> Array:
+    def _predict_rows(self, i: Ints, given: SideFeatures = NOT_GIVEN) -> Array:
         return _stack_sorted([fit._predict_rows(i) for fit in self.fits])
 
     @property
@@ -177,7 +188,8 @@ class Levels(Model):
         scores: list[Score] = []
         for fit in self.fits:
             _, predict = self._select(fit.omega, None)
-            scores += evaluate_level(cells, fit.omega, predict, fit.training)
+            predicted = predict(cells.rows, cells.cols)
+            scores += evaluate_level(cells, fit.omega, predicted, fit.training)
         return Evaluation(tuple(scores), cells.values.size)
 
     def _distances(self, axis: int, item: int) -> Floats:
@@ -185,7 +197,9 @@ class Levels(Model):
 
     # --- new rows and columns --------------------------------------------------------------
 
-    def _fold_in(self, observed: Observations, axis: int, n_threads: int) -> Levels:
+    def _fold_in(
+        self, observed: Observations, axis: int, n_threads: int, item_features: None = None
+    ) -> Levels:
         with UniqueWarnings(leave_out=ConvergenceWarning):
             return Levels(tuple(fit._fold_in(observed, axis, n_threads) for fit in self.fits))
 

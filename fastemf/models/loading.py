@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
+from fastemf.boosting.objective import EXPECTILE, QUANTILE
+from fastemf.models.boosted_file import unpack_boosted, unpack_coverage
+from fastemf.models.boosted_levels import BoostedLevels, LevelReport
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import (
+    BOOSTED_LEVELS,
     FACTORIZATION,
     LEVELS,
     StoredModel,
@@ -14,7 +19,6 @@ from fastemf.models.file import (
     read_model,
 )
 from fastemf.models.levels import Levels
-from fastemf.models.quantile_file import unpack_quantiles
 from fastemf.models.quantiles import Quantiles
 from fastemf.support.array_file import check_keys, require
 
@@ -54,7 +58,25 @@ def load(path: str | os.PathLike[str]) -> Any:
             return Factorization(**stored.fits[""])
         if stored.kind == LEVELS:
             return Levels(_unpack_levels(stored))
-        return Quantiles(**unpack_quantiles(stored))
+        if stored.kind == BOOSTED_LEVELS:
+            fields, reports = unpack_boosted(stored, EXPECTILE)
+            return BoostedLevels(**fields, reports=_unpack_reports(reports, fields))
+        fields, reports = unpack_boosted(stored, QUANTILE)
+        taus = [one.level for one in fields["features"].objectives]
+        return Quantiles(**fields, coverage=unpack_coverage(reports, taus))
+
+
+def _unpack_reports(records: Any, fields: dict[str, Any]) -> tuple[LevelReport, ...]:
+    """Check one report per level."""
+    levels = [one.level for one in fields["features"].objectives]
+    right = isinstance(records, list) and len(records) == len(levels)
+    require(right, "reports must be one per level")
+    names = set(LevelReport.__dataclass_fields__)
+    for record, level in zip(records, levels, strict=True):
+        right = isinstance(record, dict) and set(record) == names
+        right = right and all(type(one) is float and math.isfinite(one) for one in record.values())
+        require(right and record["omega"] == level, "reports must have numbers of each level")
+    return tuple(LevelReport(**record) for record in records)
 
 
 def _unpack_levels(stored: StoredModel) -> tuple[Factorization, ...]:

@@ -9,11 +9,12 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from fastemf.features.reading import ITEMS, NAMES
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.models import reading
 from fastemf.models.fold_in import check_new
-from fastemf.models.predictor import UNKNOWN, Predictor
+from fastemf.models.predictor import UNKNOWN, Predictor, check_known_cells
 from fastemf.models.summary import Summary, summarize_axis
 from fastemf.sources.memory import Observations
 from fastemf.support.validation import check_axis, check_choice
@@ -37,8 +38,13 @@ class Model(Predictor):
         """Score the predictions of cells, and the baselines."""
 
     @abstractmethod
-    def _fold_in(self, observed: Observations, axis: int, n_threads: int) -> Self:
-        """Solve for the rows (axis 0) or columns of `observed`, given the other side."""
+    def _fold_in(
+        self, observed: Observations, axis: int, n_threads: int, item_features: Any = None
+    ) -> Self:
+        """Solve for the rows (axis 0) or columns of `observed`, given the other side.
+
+        `item_features` are their side features, for models that have some.
+        """
 
     @abstractmethod
     def _append(self, new: Self, axis: int) -> Self:
@@ -49,13 +55,13 @@ class Model(Predictor):
     def summary(
         self, R: Any, axis: int = 0, *, omega: float | None = None, tau: float | None = None,
         rows: str | None = None, cols: str | None = None, values: str | None = None,
-        weights: Any = None, censored: Any = None, shape: Any = None,
+        weights: Any = None, censored: Any = None, shape: Any = None, features: Any = None,
     ) -> Summary:  # fmt: skip
         """Summarize the residuals of each row (axis 0) or column (axis 1) of `R`.
 
         The summary shows which rows a model fits badly or, on held-out data, predicts badly.
-        `omega` and `tau` are as in `rank`; other parameters are as in `fold_in`. The residual of a
-        censored value is 0 if the prediction lies beyond its limit.
+        `omega` and `tau` are as in `rank`, `features` as in `evaluate`; other parameters are as in
+        `fold_in`. The residual of a censored value is 0 if the prediction lies beyond its limit.
 
         Returns
         -------
@@ -76,14 +82,17 @@ class Model(Predictor):
         """
         check_axis(axis, ("rows", "columns"))
         selected, predict = self._select(omega, tau)
-        observed = self._observe(R, (rows, cols, values), weights, shape, censored)
+        asked = self._ask_features(features)
+        observed = self._observe(R, (rows, cols, values), weights, shape, censored, asked)
         return summarize_axis(
-            self.axes[axis], predict, selected, observed, axis, is_quantile=self._of_quantiles
-        )
+            self.axes[axis], predict, selected, observed, axis, is_quantile=self._of_quantiles,
+            features=None if asked is None else asked.by_row(observed),
+        )  # fmt: skip
 
     def evaluate(
         self, R: Any, *, unknown: str = "error", rows: str | None = None, cols: str | None = None,
-        values: str | None = None, weights: Any = None, shape: Any = None,
+        values: str | None = None, weights: Any = None, shape: Any = None, features: Any = None,
+        row_features: Any = None, col_features: Any = None,
     ) -> Evaluation:  # fmt: skip
         """Score the predictions of observations, and compare them with baselines.
 
@@ -101,6 +110,14 @@ class Model(Predictor):
             out and counted; with ``"model"`` they are predicted as in `predict`.
         rows, cols, values, weights, shape
             As in `fold_in`.
+        features
+            Side features of the observations, for a model that was fitted with some. Those of
+            tables and files are their columns; for triplets and sparse matrices pass an array or a
+            dict of arrays, as in `fastemf.complete_quantiles`. Absent ones are missing.
+        row_features, col_features
+            Side features of rows and of columns, as in `fastemf.complete_quantiles`: tables with
+            one line per label. They imply ``unknown="model"`` for their side; those of known
+            labels are replaced.
 
         Returns
         -------
@@ -121,7 +138,16 @@ class Model(Predictor):
         """
         check_choice(unknown, "unknown", UNKNOWN)
         names = self._column_names(R, (rows, cols, values))
-        given = reading.read_cells(self.axes, R, names, weights, shape, strict=unknown == "error")
+        items = (row_features, col_features)
+        is_strict = unknown == "error" and row_features is None and col_features is None
+        given = reading.read_cells(
+            self.axes, R, names, weights, shape, strict=is_strict,
+            features=self._ask_features(features),
+        )  # fmt: skip
+        if unknown == "error":
+            check_known_cells((given.rows, given.cols), given.labels, items)
+        side = self._read_features(None, *items, given.rows.shape, given.labels, by_label=True)
+        given = given._replace(items=side[:2])
         cells = given.select_known() if unknown == "nan" else given
         if cells.values.size == 0:
             raise ValueError("R must hold an observation with labels of the fit, got none")
@@ -133,7 +159,7 @@ class Model(Predictor):
     def fold_in(
         self, R_new: Any, *, axis: int = 0, rows: str | None = None, cols: str | None = None,
         values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
-        n_jobs: int = -1,
+        n_jobs: int = -1, row_features: Any = None, col_features: Any = None,
     ) -> Self:  # fmt: skip
         """Fit new rows (axis 0) or columns (axis 1), with the other side fixed.
 
@@ -152,6 +178,10 @@ class Model(Predictor):
         rows, cols, values, weights, censored, shape, n_jobs
             As in `fastemf.complete`. The default `rows`, `cols` and `values` are the columns that
             the model was fitted from. Tables and triplets are matched by label.
+        row_features, col_features
+            Side features of the new rows (axis 0) or columns (axis 1), as in
+            `fastemf.complete_quantiles`, for a model that was fitted with some. Absent ones are
+            missing.
 
         Returns
         -------
@@ -175,15 +205,16 @@ class Model(Predictor):
         >>> new.shape, new.coverage[0].measured
         ((10, 50), False)
         """
+        item_features = self._select_features(axis, row_features, col_features)
         observed = self._observe_new(
             R_new, axis, (rows, cols, values), weights, shape, censored, n_jobs
         )
-        return self._fold_in(observed, axis, count_threads(n_jobs))
+        return self._fold_in(observed, axis, count_threads(n_jobs), item_features)
 
     def extend(
         self, R_new: Any, *, axis: int = 0, rows: str | None = None, cols: str | None = None,
         values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
-        n_jobs: int = -1,
+        n_jobs: int = -1, row_features: Any = None, col_features: Any = None,
     ) -> Self:  # fmt: skip
         """Append new rows (axis 0) or columns (axis 1), solved as by `fold_in`, to the model.
 
@@ -195,6 +226,8 @@ class Model(Predictor):
         R_new, axis, rows, cols, values, weights, censored, shape, n_jobs
             As in `fold_in`. A label that the model already has is an error, because solving for
             its row again would discard the fitted one.
+        row_features, col_features
+            As in `fold_in`.
 
         Returns
         -------
@@ -208,23 +241,52 @@ class Model(Predictor):
         >>> more.shape, more.predict([1, 2], 1).round(6).tolist()
         ((3, 2), [8.0, 40.0])
         """
+        item_features = self._select_features(axis, row_features, col_features)
         observed = self._observe_new(
             R_new, axis, (rows, cols, values), weights, shape, censored, n_jobs
         )
         check_new(self.axes[axis], axis, observed)
-        return self._append(self._fold_in(observed, axis, count_threads(n_jobs)), axis)
+        new = self._fold_in(observed, axis, count_threads(n_jobs), item_features)
+        return self._append(new, axis)
 
     # --- data ------------------------------------------------------------------------------
 
     def _column_names(self, R: Any, names: ColumnNames) -> ColumnNames:
         return reading.named_columns(self.axes, self.value_name, R, names)
 
+    def _ask_features(self, given: Any) -> reading.GivenFeatures | None:
+        """Return the side features of observations to read; None if the model has none."""
+        asked = self._feature_schema
+        if asked is None:
+            self._read_features(given, None, None, ())  # refuses all but None
+            return None
+        return asked._replace(given=given)
+
+    def _select_features(self, axis: int, row_features: Any, col_features: Any) -> Any:
+        """Return the side features of the new rows (axis 0) or columns, unchecked."""
+        given = (row_features, col_features)
+        check_axis(axis, ("new rows", "new columns"))
+        if given[1 - axis] is not None:
+            raise ValueError(
+                f"{NAMES[1 - axis]} must be None for axis={axis}, whose new {ITEMS[axis]}s have "
+                f"{NAMES[axis]}"
+            )
+        if self._feature_schema is None:
+            self._read_features(None, *given, ())  # refuses all but None
+        return given[axis]
+
     def _observe(
-        self, R: Any, names: ColumnNames, weights: Any, shape: Any, censored: Any = None
-    ) -> Observations:
+        self, R: Any, names: ColumnNames, weights: Any, shape: Any, censored: Any = None,
+        asked: reading.GivenFeatures | None = None,
+    ) -> Observations:  # fmt: skip
         """Open data of the model's rows and columns; parameters are as in `fold_in`."""
-        names = self._column_names(R, names)
-        return reading.read_observations(self.axes, R, names, weights, shape, censored)
+        names, features = self._column_names(R, names), None
+        if asked is not None:
+            is_read = asked.given is not None or isinstance(R, Observations)
+            features = asked.given if is_read else asked.schema
+        return reading.read_observations(
+            self.axes, R, names, weights, shape, censored, features=features
+        )
 
     def _observe_new(
         self, R: Any, axis: int, names: ColumnNames, weights: Any, shape: Any, censored: Any,

@@ -9,11 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fastemf.features.schema import NOT_GIVEN, SideFeatures
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.inputs.tables import is_table
 from fastemf.models import reading
 from fastemf.models.bilinear import Axes, Predicts
 from fastemf.models.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
+from fastemf.models.reading import GivenFeatures
 from fastemf.models.similarity import Similar, nearest
 from fastemf.models.topk_screen import Screen
 from fastemf.support.arrays import Array, Floats, Indices, Ints
@@ -45,16 +47,36 @@ class Predictor(ABC):
         """Predict one cell, bitwise as `_predict_cells`: a number, or one per level."""
 
     @abstractmethod
-    def _predict_cells(self, i: Indices, j: Indices) -> Array:
+    def _predict_cells(self, i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
         """Predict cells by index, -1 for an unknown row or column; levels are the last axis."""
 
     @abstractmethod
-    def _predict_rows(self, i: Ints) -> Array:
+    def _predict_rows(self, i: Ints, given: SideFeatures = NOT_GIVEN) -> Array:
         """Predict whole rows; levels are the last axis."""
 
     @abstractmethod
     def _distances(self, axis: int, item: int) -> Floats:
         """Compute the distance of each row (axis 0) or column from one, by its predictions."""
+
+    def _read_features(
+        self, features: Any, row_features: Any, col_features: Any, shape: tuple[int, ...],
+        labels: tuple[Any, Any] = (None, None), *, by_label: bool = False,
+    ) -> SideFeatures:  # fmt: skip
+        """Encode the side features given with a call, for predictions of this shape.
+
+        `labels` (or indices) are those of the cells. With `by_label`, features of rows and columns
+        are given as in a fit, and never as values of cells.
+        """
+        given = {"features": features, "row_features": row_features, "col_features": col_features}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name} must be None for a model without side features")
+        return NOT_GIVEN
+
+    @property
+    def _feature_schema(self) -> GivenFeatures | None:
+        """The side features of observations, if the model has any."""
+        return None
 
     def _make_screen(self) -> Screen | None:
         """Return a fast approximate prediction of whole rows, if the model has one."""
@@ -117,13 +139,17 @@ class Predictor(ABC):
             fitted = ", ".join(f"{one:g}" for one in self._fitted)
             raise ValueError(f"{names[0]} must be one of the {what} fitted, {fitted}, got None")
         place = check_fitted_level(given[0], self._fitted, names[0], what)
-        return self._fitted[place], lambda i, j: self._predict_cells(i, j)[..., place]
+
+        def predict(i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
+            return self._predict_cells(i, j, given)[..., place]
+
+        return self._fitted[place], predict
 
     # --- predictions -----------------------------------------------------------------------
 
     def predict(
         self, rows: Any, cols: Any = None, *, unseen: str = "model", unknown: str = "error",
-        clip: Any = None,
+        clip: Any = None, features: Any = None, row_features: Any = None, col_features: Any = None,
     ) -> Array:  # fmt: skip
         """Predict the cells (rows[i], cols[i]), in the units of the data.
 
@@ -144,6 +170,13 @@ class Predictor(ABC):
         clip
             ``(low, high)``: predictions outside are set to the bound; None leaves a side open. Use
             ``clip=(0, None)`` for quantities that cannot be negative. NaN stays NaN.
+        features, row_features, col_features
+            Side features of the cells, of their rows and of their columns, for a model that was
+            fitted with some: dicts or tables by name, with scalars or one value per cell. A table
+            of cells has the former as columns. Features of rows and columns may also be a table or
+            a file with one line per label, as in the fit. Those of known rows and columns are
+            replaced; absent ones are missing. ``row_features`` and ``col_features`` imply
+            ``unknown="model"`` for their side.
 
         Returns
         -------
@@ -178,46 +211,77 @@ class Predictor(ABC):
         check_choice(unseen, "unseen", ("model", "nan"))
         check_choice(unknown, "unknown", UNKNOWN)
         bounds = None if clip is None else check_clip(clip, self._dtype)
-        if unseen == "model":
+        extra = (features, row_features, col_features)
+        if unseen == "model" and all(one is None for one in extra):
             i, j = (axis.position(at) for axis, at in zip(self.axes, (rows, cols), strict=True))
             if i is not None and j is not None:
                 return _clip(np.array(self._predict_cell(i, j)), bounds)
+        encoded = None
         if cols is None:
             if not is_table(rows):
                 raise TypeError(f"cols must be given unless rows is a table, got {type(rows)}")
-            rows, cols = reading.label_columns(self.axes, rows)
-        return _clip(self._predict_pairs(rows, cols, unseen, unknown), bounds)
+            schema = self._feature_schema
+            if schema is None:
+                rows, cols = reading.label_columns(self.axes, rows)
+            else:
+                rows, cols, encoded = reading.pair_columns(self.axes, rows, schema.schema)
+        return _clip(self._predict_pairs(rows, cols, unseen, unknown, extra, encoded), bounds)
 
-    def _predict_pairs(self, rows: Any, cols: Any, unseen: str, unknown: str) -> Array:
-        """Predict the cells (rows[i], cols[i]), given by index or label, broadcast."""
+    def _predict_pairs(
+        self, rows: Any, cols: Any, unseen: str, unknown: str, extra: tuple[Any, Any, Any],
+        encoded: Floats | None = None,
+    ) -> Array:  # fmt: skip
+        """Predict the cells (rows[i], cols[i]), given by index or label, broadcast.
+
+        `encoded` are side features of the cells that are not given in `extra`.
+        """
+        i, j, given = self._read_cells(rows, cols, unknown, extra)
+        if given.observed is None:
+            given = given._replace(observed=encoded)
+        out = self._predict_cells(i, j, given)
+        if unknown == "nan":
+            out[(i < 0) | (j < 0)] = np.nan
+        if unseen == "nan":
+            out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
+        return out
+
+    def _read_cells(
+        self, rows: Any, cols: Any, unknown: str, extra: tuple[Any, Any, Any]
+    ) -> tuple[Ints, Ints, SideFeatures]:
+        """Find cells by index or label, broadcast, and encode their side features."""
         axes = self.axes
         i, j = axes[0].positions(rows, "rows"), axes[1].positions(cols, "cols")
         if unknown == "error":
-            check_known((i, rows, "rows"), (j, cols, "cols"))
+            check_known_cells((i, j), (rows, cols), extra[1:])
         try:
-            size = math.prod(np.broadcast_shapes(i.shape, j.shape))
-            check_memory(
-                (16 + self._dtype.itemsize) * size,
-                f"a prediction of {size} cells",
-                "predict fewer at a time, or whole rows with predict_block",
-            )
-            if i.shape != j.shape:  # broadcast views are read-only
-                i, j = (index.copy() for index in np.broadcast_arrays(i, j))
+            shape = np.broadcast_shapes(i.shape, j.shape)
         except ValueError:
             raise ValueError(
                 f"rows and cols must have shapes that broadcast, got {i.shape} and {j.shape}"
             ) from None
-        out = self._predict_cells(i, j)
-        if unknown == "nan":
-            out[(i < 0) | (j < 0)] = np.nan
-        if unseen == "nan":
-            out[np.isin(i, axes[0].unseen) | np.isin(j, axes[1].unseen)] = np.nan
-        return out
+        check_memory(
+            (16 + self._dtype.itemsize) * math.prod(shape),
+            f"a prediction of {math.prod(shape)} cells",
+            "predict fewer at a time, or whole rows with predict_block",
+        )
+        if i.shape != j.shape:  # broadcast views are read-only
+            i, j = (index.copy() for index in np.broadcast_arrays(i, j))
+        return i, j, self._read_features(*extra, shape, (rows, cols))
 
-    def predict_block(self, rows: Any, *, clip: Any = None) -> Array:
+    def _read_cell(
+        self, row: Any, col: Any, unknown: str, *extra: Any
+    ) -> tuple[Ints, Ints, SideFeatures]:
+        """Find one cell; the arrays have one element."""
+        i, j, given = self._read_cells(row, col, unknown, (extra[0], extra[1], extra[2]))
+        if i.size != 1:
+            raise ValueError(f"row and col must be a single cell, got shape {i.shape}")
+        return i.ravel(), j.ravel(), given
+
+    def predict_block(self, rows: Any, *, clip: Any = None, features: Any = None) -> Array:
         """Predict whole rows (indices, or labels), as a (len(rows), n) array.
 
-        `clip` is as in `predict`. `Levels` and `Quantiles` add a last axis.
+        `clip` and `features` (of the cells) are as in `predict`. `Levels` and `Quantiles` add a
+        last axis.
 
         Examples
         --------
@@ -233,11 +297,13 @@ class Predictor(ABC):
         i = np.atleast_1d(self.axes[0].known_positions(rows, "rows"))
         if i.ndim != 1:
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
-        return _clip(self._predict_rows(i), bounds)
+        given = self._read_features(features, None, None, (i.size, self.shape[1]))
+        return _clip(self._predict_rows(i, given), bounds)
 
     def rank(
         self, row: Any, n: int, *, order: str, omega: float | None = None,
         tau: float | None = None, seen: Any = None, unknown: str = "error", clip: Any = None,
+        features: Any = None, row_features: Any = None,
     ) -> Ranking:  # fmt: skip
         """Find the n best columns of one row, of several rows, or of all rows.
 
@@ -271,6 +337,9 @@ class Predictor(ABC):
             they get no columns, with ``"model"`` those of a row without observations.
         clip
             As in `predict`. It bounds the listed values, not their order.
+        features, row_features
+            Side features of the cells and of the rows, as in `predict`: scalars, one value per
+            row, or ``row_features`` with one line per label. They imply ``unknown="model"``.
 
         Returns
         -------
@@ -300,24 +369,40 @@ class Predictor(ABC):
         check_choice(unknown, "unknown", UNKNOWN)
         bounds = check_clip(clip, self._dtype)
         _, predict_selected = self._select(omega, tau)
-
-        def predict(i: Indices, j: Indices) -> Array:
-            predicted = predict_selected(i, j)
-            return np.where(i < 0, np.nan, predicted) if unknown == "nan" else predicted
-
         rows = np.arange(self.axes[0].size)
         if row is not None:
-            find = self.axes[0].known_positions if unknown == "error" else self.axes[0].positions
+            is_strict = unknown == "error" and row_features is None
+            find = self.axes[0].known_positions if is_strict else self.axes[0].positions
             rows = find(row, "rows")
         if rows.ndim > 1:
             raise ValueError(
                 f"row must be one row, a one-dimensional array or None, got {rows.shape}"
             )
-        many = rows.size * self.axes[1].size > CELLS_PER_BLOCK
-        cols, values = rank_rows(
-            self.axes, predict, np.atleast_1d(rows), n, largest=order == "largest",
-            seen=reading.read_seen(self.axes, seen), screen=self._make_screen() if many else None,
-        )  # fmt: skip
+        labels = self.axes[0].ids() if row is None else row
+        given = self._read_features(features, row_features, None, rows.shape, (labels, None))
+        seen = reading.read_seen(self.axes, seen)
+
+        def rank(rows: Ints, given: SideFeatures, screen: Screen | None) -> Ranking:
+            def predict(i: Indices, j: Indices) -> Array:
+                cells = (None if one is None else np.tile(one, (i.size, 1)) for one in given)
+                predicted = predict_selected(i, j, SideFeatures(*cells))
+                return np.where(i < 0, np.nan, predicted) if unknown == "nan" else predicted
+
+            return rank_rows(
+                self.axes, predict, rows, n, largest=order == "largest", seen=seen, screen=screen
+            )
+
+        every = np.atleast_1d(rows)
+        if all(one is None for one in given):
+            many = every.size * self.axes[1].size > CELLS_PER_BLOCK
+            cols, values = rank(every, given, self._make_screen() if many else None)
+        else:  # row by row, as each has its features
+            of_row = [
+                SideFeatures(*(None if one is None else one[at : at + 1] for one in given))
+                for at in range(every.size)
+            ]
+            each = [rank(every[at : at + 1], one, None) for at, one in enumerate(of_row)]
+            cols, values = (np.concatenate(part) for part in zip(*each, strict=True))
         values = np.clip(values, *bounds)
         return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
 
@@ -376,6 +461,14 @@ class Predictor(ABC):
         items, index = self.axes[axis], self._position(axis, item)
         n = min(check_integer(n, "n", minimum=1), items.size)
         return nearest(items, self._distances(axis, index), index, n)
+
+
+def check_known_cells(
+    places: tuple[Ints, Ints], labels: tuple[Any, Any], features: tuple[Any, Any]
+) -> None:
+    """Raise an error for unknown labels, at position -1, of a side without given features."""
+    sides = zip(places, labels, ("rows", "cols"), features, strict=True)
+    check_known(*(side[:3] for side in sides if side[3] is None))
 
 
 def _clip(predicted: Array, bounds: tuple[Any, Any] | None) -> Array:

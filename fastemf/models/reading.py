@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastemf.features.reading import encode_columns, encode_given, find_columns
+from fastemf.features.schema import FeatureSchema, SideFeatures
 from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, flat_weights
@@ -14,7 +16,7 @@ from fastemf.kernels.threads import count_threads
 from fastemf.models.bilinear import Axes
 from fastemf.sources.memory import Observations, observe
 from fastemf.sources.source import Side
-from fastemf.support.arrays import Array
+from fastemf.support.arrays import Array, Floats
 from fastemf.support.validation import check_indices
 
 NO_NAMES: ColumnNames = (None, None, None)
@@ -27,12 +29,45 @@ class CellValues(NamedTuple):
     cols: Array
     values: Array
     weights: Array | None
+    features: Floats | None = None  # encoded side features; None if none were asked for
+    labels: tuple[Any, Any] = (None, None)  # of rows and of columns; indices if there are none
+    items: tuple[Floats | None, Floats | None] = (None, None)  # encoded features of both
+
+    @property
+    def side(self) -> SideFeatures:
+        """All side features."""
+        return SideFeatures(*self.items, self.features)
 
     def select_known(self) -> CellValues:
         """Return the observations with known labels."""
         kept = (self.rows >= 0) & (self.cols >= 0)
-        weights = None if self.weights is None else self.weights[kept]
-        return CellValues(self.rows[kept], self.cols[kept], self.values[kept], weights)
+        weights, features, *items = (
+            None if part is None else part[kept]
+            for part in (self.weights, self.features, *self.items)
+        )
+        return CellValues(
+            self.rows[kept], self.cols[kept], self.values[kept], weights, features,
+            items=(items[0], items[1]),
+        )  # fmt: skip
+
+
+class GivenFeatures(NamedTuple):
+    """Side features of observations to read for a model."""
+
+    schema: FeatureSchema  # of the model
+    given: Any = None  # for arrays and triplets: an (n, p) array, or a dict of arrays
+
+    def of_table(self, table: Any, size: int, where: Where) -> Floats:
+        """Encode the columns of a table."""
+        if self.given is not None:
+            raise ValueError("features must be columns of the table, and not given in addition")
+        return encode_columns(self.schema, table, size, where)
+
+    def by_row(self, observed: Observations) -> Floats:
+        """Return the features of observations that were read with `given`."""
+        if observed.features is None:
+            return self.schema.encode({}, observed.size)
+        return observed.features.recode(self.schema)
 
 
 def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames) -> ColumnNames:
@@ -64,6 +99,7 @@ def read_observations(
     shape: Any = None,
     censored: Any = None,
     *,
+    features: Any = None,
     new: int | None = None,
     n_jobs: int = -1,
 ) -> Observations:
@@ -71,7 +107,7 @@ def read_observations(
 
     Tables and triplets are matched by the labels of the model, if it has any; a matrix without
     labels is in the order of the model. The axis `new`, if given, has the size and the labels of
-    the data instead.
+    the data instead. `features` are as in `fastemf.sources.memory.observe`.
     """
     n_threads = count_threads(n_jobs)
     sizes = axes[0].size, axes[1].size
@@ -81,12 +117,15 @@ def read_observations(
             raise ValueError(f"the fit has no labels to match a table by, got columns {names}")
         if shape is None and _is_triplets(R):
             shape = sizes if new is None else _new_shape(sizes, new, R[new])
-        observed = observe(R, weights=weights, shape=shape, censored=censored, n_threads=n_threads)
+        observed = observe(
+            R, weights=weights, shape=shape, censored=censored, n_threads=n_threads,
+            features=features,
+        )  # fmt: skip
     else:
         rows, cols, values = _default_names(axes, names)
         observed = observe(
             R, weights=weights, shape=shape, rows=rows, cols=cols, values=values, labels=sides,
-            censored=censored, n_threads=n_threads,
+            censored=censored, n_threads=n_threads, features=features,
         )  # fmt: skip
     for ours, theirs in zip(sides, (observed.row_labels, observed.col_labels), strict=True):
         if ours is None or theirs is None or ours is theirs:
@@ -98,40 +137,61 @@ def read_observations(
 
 
 def read_cells(
-    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, *, strict: bool
-) -> CellValues:
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, *, strict: bool,
+    features: GivenFeatures | None = None,
+) -> CellValues:  # fmt: skip
     """Read observations to evaluate a model on; labelled ones are not grouped by row.
 
-    Unless `strict`, unknown labels are at -1.
+    Unless `strict`, unknown labels are at -1. Columns of features that a table lacks are missing.
     """
     if axes[0].labels is None or isinstance(R, Observations):
-        return _cells_by_row(read_observations(axes, R, names, weights, shape).by_row)
+        return _cells_by_row(axes, R, names, weights, shape, features)
     if not file_lists.is_source(R):
-        return _read_labelled(axes, R, names, weights, shape, strict, tables.table_row)
+        return _read_labelled(axes, R, names, weights, shape, strict, tables.table_row, features)
     rows, cols, values = names = _default_names(axes, names)
     numbers = [values] + ([weights] if isinstance(weights, str) else [])
+    texts = _text_columns(axes, names)
+    listed: list[str] = []
+    if features is not None:
+        R, listed, more = find_columns(R, features.schema)
+        texts += more
     with table_files.naming(R):
-        content, where = table_files.read_file(R, [rows, cols], numbers, _text_columns(axes, names))
-        return _read_labelled(axes, content, names, weights, shape, strict, where)
+        content, where = table_files.read_file(R, [rows, cols], numbers, texts, features=listed)
+        return _read_labelled(axes, content, names, weights, shape, strict, where, features)
 
 
 def _read_labelled(
-    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, strict: bool, where: Where
-) -> CellValues:
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, strict: bool, where: Where,
+    features: GivenFeatures | None,
+) -> CellValues:  # fmt: skip
     """Read a table, labelled triplets, or a matrix."""
+    if features is not None and is_table(R) and not is_frame(R):
+        R = tables.as_read(R)  # a stream can be read only once
+    encoded: Floats | None = None
+    labels: tuple[Any, Any]
     sides, n_threads = (axes[0].labels, axes[1].labels), count_threads(-1)
     if is_frame(R) and names == NO_NAMES:
         found = tables.from_frame(R, weights, sides, strict=strict)
+        at = np.nonzero(R.notna().to_numpy())
+        labels = np.asarray(R.index)[at[0]], np.asarray(R.columns)[at[1]]
+        if features is not None:
+            encoded = encode_given(features.schema, features.given, found.values.shape)
     elif is_table(R):
         named = _default_names(axes, names)
         found = tables.from_table(R, *named, weights, sides, n_threads, where, strict=strict)
+        labels = tuple(select_columns(R, named[:2]))
+        if features is not None:
+            encoded = features.of_table(R, found.values.size, where)
     elif _is_triplets(R):
+        labels = R[0], R[1]
         found = tables.from_columns(
             R[0], R[1], np.asarray(R[2]), weights, sides, (None, None), n_threads, position,
             strict=strict,
         )  # fmt: skip
+        if features is not None:
+            encoded = encode_given(features.schema, features.given, found.values.shape)
     else:
-        return _cells_by_row(read_observations(axes, R, names, weights, shape).by_row)
+        return _cells_by_row(axes, R, names, weights, shape, features)
     i, j, values, v = found.rows, found.cols, found.values, found.weights
     checked = check_entries(
         EntryArrays(
@@ -140,12 +200,19 @@ def _read_labelled(
         ),
         None if v is None else flat_weights(v, values.size),
     )  # fmt: skip
-    return CellValues(i, j, checked.values, None if v is None else checked.weights)
+    weights = None if v is None else checked.weights
+    return CellValues(i, j, checked.values, weights, encoded, labels)
 
 
-def _cells_by_row(side: Side) -> CellValues:
-    weights = side.weights if side.weights.size else None
-    return CellValues(side.keys, side.indices, side.values, weights)
+def _cells_by_row(
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, features: GivenFeatures | None
+) -> CellValues:
+    given = None if features is None else features.given
+    observed = read_observations(axes, R, names, weights, shape, features=given)
+    side, encoded = observed.by_row, None if features is None else features.by_row(observed)
+    v = side.weights if side.weights.size else None
+    labels = axes[0].ids()[side.keys], axes[1].ids()[side.indices]
+    return CellValues(side.keys, side.indices, side.values, v, encoded, labels)
 
 
 def _default_names(axes: Axes, names: ColumnNames) -> ColumnNames:
@@ -194,6 +261,13 @@ def label_columns(axes: Axes, table: Any) -> list[Any]:
     if None in names:
         raise ValueError("the labels of the fit have no column names: pass rows and cols")
     return select_columns(table, names)
+
+
+def pair_columns(axes: Axes, table: Any, schema: FeatureSchema) -> tuple[Any, Any, Floats]:
+    """Return the label columns of a table, and the features of its lines."""
+    table = table if is_frame(table) else tables.as_read(table)  # a stream can be read only once
+    rows, cols = label_columns(axes, table)
+    return rows, cols, encode_columns(schema, table, len(rows))
 
 
 def read_seen(axes: Axes, seen: Any) -> Side | None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import residuals_within_limits
+from fastemf.features.schema import NOT_GIVEN, SideFeatures
 from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
@@ -112,16 +113,24 @@ def summarize_axis(
     axis: int,
     *,
     is_quantile: bool = False,
+    features: Floats | None = None,
 ) -> Summary:
-    """Summarize the entries of each row (axis 0) or column (axis 1), one block at a time."""
+    """Summarize the entries of each row (axis 0) or column (axis 1), one block at a time.
+
+    `features` are encoded side features of the observations by row.
+    """
     side = (observed.by_row, observed.by_col)[axis]
     groups = side.mass.size
     values, squares, losses, below, absolute, covered = sums = np.zeros((6, groups))
     keys = side.keys
+    if features is not None and axis == 1:
+        features, by_row = np.empty_like(features), features
+        features[observed.places_by_col()] = by_row
     for part in parts(keys.size):
         b = side.values[part].astype(np.float64)
         cells = (keys[part], side.indices[part])
-        r = b - predict(*(cells if axis == 0 else cells[::-1]))
+        given = NOT_GIVEN if features is None else SideFeatures(observed=features[part])
+        r = b - predict(*(cells if axis == 0 else cells[::-1]), given)
         r = residuals_within_limits(r, side.censored[part])
         v = side.weights[part].astype(np.float64) if side.weights.size else np.ones(r.size)
         first = int(keys[part.start])  # entries are in the order of their groups

@@ -80,8 +80,9 @@ def convergence(
 
 
 def levels(
-    fitted: Levels | Quantiles, row: Any, *, unit: str = "the data's unit", ax: Axes | None = None
-) -> Axes:
+    fitted: Levels | Quantiles, row: Any, *, features: Any = None, unit: str = "the data's unit",
+    ax: Axes | None = None,
+) -> Axes:  # fmt: skip
     """Plot the levels or quantiles of one row, as bands and a line.
 
     For levels, bands extend from each low level to its high counterpart, and the line is the middle
@@ -95,6 +96,8 @@ def levels(
         Result of `fastemf.complete_levels` or `fastemf.complete_quantiles`.
     row
         Row to draw, as in `Levels.predict_block`.
+    features
+        Side features of its cells, as in `Quantiles.predict`; absent ones are missing.
     unit
         Unit of the data.
     ax
@@ -114,7 +117,7 @@ def levels(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['p50 to p95', 'p50 to p90', 'p50']
     """
-    values = fitted.predict_block([row])[0]
+    values = fitted.predict_block([row], features=features)[0]
     ax = get_axes(ax)
     order_by, bands, lines = _bands_and_lines(fitted)
     order = np.argsort(values[:, order_by], kind="stable")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastemf.quantile_model.coverage_report import NORMAL_95, wilson_interval
+from fastemf.boosting.coverage_report import NORMAL_95, wilson_interval
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from fastemf.boosting.coverage_report import CoverageReport
 from fastemf.models.evaluation import Score
 from fastemf.models.quantiles import Quantiles
-from fastemf.quantile_model.coverage_report import CoverageReport
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fastemf.quantile_model.shrunk_quantile import Floats, quantile
+from fastemf.boosting.statistics import quantile
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel
-from fastemf.support.arrays import Ints
+from fastemf.support.arrays import Floats, Ints
 from fastemf.support.display_names import quantile_name
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

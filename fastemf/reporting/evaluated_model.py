@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.features.schema import SideFeatures
 from fastemf.inputs.tables import ColumnNames
 from fastemf.loss import sign_weights
 from fastemf.models.factorization import Factorization
 from fastemf.models.levels import Levels
 from fastemf.models.quantiles import Quantiles
 from fastemf.models.reading import CellValues, named_columns, read_cells
-from fastemf.quantile_model.shrunk_quantile import Floats
 from fastemf.sources.memory import Observations, observe
-from fastemf.support.arrays import Ints
+from fastemf.support.arrays import Floats, Ints
 from fastemf.support.display_names import expectile_name, quantile_name
 
 CELLS_PER_PART = 1 << 18
@@ -88,7 +88,7 @@ class EvaluatedModel:
     @cached_property
     def observations(self) -> Observations:
         """The observations by row and by column."""
-        rows, cols, values, weights = self.cells
+        rows, cols, values, weights = self.cells[:4]
         return observe((rows, cols, values), weights=weights, shape=self.model.shape)
 
     @cached_property
@@ -105,12 +105,12 @@ class EvaluatedModel:
     @cached_property
     def predicted(self) -> Floats:
         """Predictions of all observations, one row per level."""
-        rows, cols = (axis.ids() for axis in self.model.axes)
-        size = self.cells.values.size
+        cells, size = self.cells, self.cells.values.size
         out = np.empty((len(self.levels), size))
         for first in range(0, size, CELLS_PER_PART):
             part = slice(first, first + CELLS_PER_PART)
-            values = self.model.predict(rows[self.cells.rows[part]], cols[self.cells.cols[part]])
+            side = SideFeatures(observed=None if cells.features is None else cells.features[part])
+            values = self.model._predict_cells(cells.rows[part], cells.cols[part], side)
             out[:, part] = values.reshape(-1, len(self.levels)).T
         return out
 
@@ -138,13 +138,17 @@ class EvaluatedModel:
 
 
 def read_evaluated(
-    model: Any, R: Any, unknown: str, names: ColumnNames, weights: Any, shape: Any
-) -> EvaluatedModel:
+    model: Any, R: Any, unknown: str, names: ColumnNames, weights: Any, shape: Any,
+    features: Any = None,
+) -> EvaluatedModel:  # fmt: skip
     """Read observations once, and place them by the labels of a model."""
     if not isinstance(model, Factorization | Levels | Quantiles):
         raise TypeError(f"model must be a Factorization, Levels or Quantiles, got {type(model)}")
     names = named_columns(model.axes, model.value_name, R, names)
-    every = read_cells(model.axes, R, names, weights, shape, strict=unknown == "error")
+    asked = model._ask_features(features)
+    every = read_cells(
+        model.axes, R, names, weights, shape, strict=unknown == "error", features=asked
+    )
     cells = every.select_known()
     if cells.values.size == 0:
         raise ValueError("R must contain observations of labels that are in the model, got none")

@@ -9,10 +9,10 @@ import numpy as np
 from fastemf.models.factorization import Factorization
 from fastemf.models.quantiles import Quantiles
 from fastemf.plot.axes import ridge_axis
-from fastemf.quantile_model.shrunk_quantile import Floats
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel
+from fastemf.support.arrays import Floats
 from fastemf.support.display_names import quantile_name
 from fastemf.tuning.record import MEANING, Tuning
 

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.columns import shortened
 from fastemf.models.quantiles import Quantiles
-from fastemf.quantile_model.shrunk_quantile import Floats
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel
-from fastemf.support.arrays import Ints
+from fastemf.support.arrays import Floats, Ints
 
 CELLS = 1 << 22  # predicted for each axis, approximately
 FEWEST = 8  # labels of the other axis that a mean is over

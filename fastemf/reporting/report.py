@@ -24,6 +24,7 @@ def report(
     values: str | None = None,
     weights: Any = None,
     shape: Any = None,
+    features: Any = None,
 ) -> str:
     """Return an HTML page, as a string, that evaluates a model on held-out observations.
 
@@ -41,8 +42,9 @@ def report(
     unknown
         Treatment of labels that are not in the model: ``"error"``, or ``"nan"`` to leave their
         observations out and report their number.
-    rows, cols, values, weights, shape
-        As in `Factorization.evaluate`.
+    rows, cols, values, weights, shape, features
+        As in `Factorization.evaluate`. Predictions that are not of observations are made without
+        features of observations.
 
     Returns
     -------
@@ -60,7 +62,7 @@ def report(
     (True, True)
     """
     check_choice(unknown, "unknown", ("error", "nan"))
-    evaluated = read_evaluated(model, R, unknown, (rows, cols, values), weights, shape)
+    evaluated = read_evaluated(model, R, unknown, (rows, cols, values), weights, shape, features)
     summary, comparison = compare_with_baselines(evaluated)
     means = mean_predictions(evaluated, 0), mean_predictions(evaluated, 1)
     title = model_sections.headline(evaluated)

@@ -85,6 +85,7 @@ class MappedSource(Source):
         self.by_col = block_map.of_side(source.by_col, 1)
         self.row_labels = source.row_labels
         self.col_labels = source.col_labels
+        self.features = source.features
 
     def sums(self, terms: Callable[..., Any], *args: Any) -> Floats:
         """Add up terms of the original values, or of elementwise mapped values."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fastemf.censoring import limits
+from fastemf.features.reading import check_names, find_columns, read_log_features
+from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
 from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
@@ -16,6 +19,7 @@ from fastemf.inputs.entries import (
     check_entries,
     check_same_shape,
     flat_weights,
+    index_dtype,
     read_entries,
 )
 from fastemf.inputs.labels import Labels
@@ -26,6 +30,7 @@ from fastemf.support.arrays import Array, Ints, Mask
 from fastemf.support.memory import check_memory
 
 FLAT = ("csr", "csc", "coo")  # sparse formats with one value per stored entry
+FeatureReader = Callable[[int], FeatureTable]  # of the number of entries, in the given order
 POINTER_BYTES = 32  # of each row and column: pointer, mass, and counts
 
 
@@ -38,6 +43,7 @@ class Observations(Source):
     by_col: Side
     row_labels: Labels | None = None
     col_labels: Labels | None = None
+    features: FeatureTable | None = None  # of the observations, in the order of `by_row`
 
     def astype(self, dtype: np.dtype[Any]) -> Observations:
         """Convert the observations to another float type."""
@@ -66,7 +72,8 @@ class Observations(Source):
         of_col = np.empty_like(mask)
         of_col[self.places_by_col()] = mask
         by_row, by_col = select_entries(self.by_row, mask), select_entries(self.by_col, of_col)
-        return replace(self, by_row=by_row, by_col=by_col)
+        features = None if self.features is None else self.features.select(mask)
+        return replace(self, by_row=by_row, by_col=by_col, features=features)
 
     def places_by_col(self) -> Ints:
         """Return the place in ``by_col`` of each entry of ``by_row``."""
@@ -90,6 +97,7 @@ def observe(
     censored: Any = None,
     n_threads: int = 1,
     progress: bool = False,
+    features: Any = None,
 ) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
 
@@ -119,6 +127,10 @@ def observe(
         Threads; the result does not depend on it.
     progress
         Whether to show a progress bar while a file is read.
+    features
+        Side features of the observations: names of columns of a table, or a schema with names of
+        columns, which may be absent; for triplets, CSR, CSC and COO an (n, p) array or a dict of
+        arrays, with one value per stored entry. Fits ignore them.
 
     Raises
     ------
@@ -134,19 +146,30 @@ def observe(
             "and quantiles read it block by block"
         )
     names = (rows, cols, values)
-    if censored is not None and tables.is_table(R) and not tables.is_frame(R):
+    again = censored is not None or features is not None
+    if again and tables.is_table(R) and not tables.is_frame(R):
         R = tables.as_read(R)  # a stream can be read only once
     if not file_lists.is_source(R):
         given = (shape, names, labels, n_threads, tables.table_row)
-        return _mark_censored(_observe(R, weights, *given), R, censored, *given)
+        observed = _observe(R, weights, *given, features)
+        return _mark_censored(observed, R, censored, *given)
     numbers = [values] + ([weights] if isinstance(weights, str) else [])
     sides = zip((rows, cols), labels or (), strict=False)
     texts = [name for name, side in sides if side is not None and side.kind == "str"]
     columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
+    listed: list[str] = []
+    if isinstance(features, FeatureSchema):
+        R, listed, more = find_columns(R, features)
+        texts += more
+    elif features is not None:
+        listed = check_names(features)
     with table_files.naming(R):
-        content, where = table_files.read_file(R, columns, numbers, texts, n_threads, progress)
+        content, where = table_files.read_file(
+            R, columns, numbers, texts, n_threads, progress, listed
+        )
         of_file = (shape, names, labels, n_threads, where)
-        return _mark_censored(_observe(content, weights, *of_file), content, censored, *of_file)
+        observed = _observe(content, weights, *of_file, features)
+        return _mark_censored(observed, content, censored, *of_file)
 
 
 def _mark_censored(observed: Observations, R: Any, censored: Any, *given: Any) -> Observations:
@@ -211,8 +234,16 @@ def _observe(
     labels: tables.Sides | None,
     n_threads: int,
     where: Where,
+    features: Any = None,
 ) -> Observations:
     """Group entries in memory; `where` describes the position of a table's row in messages."""
+    read = None
+    if features is not None:
+        is_matrix = tables.is_frame(R) and names == (None, None, None)
+        if tables.is_table(R) and not is_matrix and not isinstance(features, FeatureSchema):
+            check_feature_names(check_names(features), (), (), names)
+        table = None if is_matrix else R
+        read = partial(read_log_features, table, features, where=where)
     if tables.is_table(R):
         if shape is not None:
             raise ValueError(
@@ -223,7 +254,7 @@ def _observe(
             found = tables.from_frame(R, weights, known)
         else:
             found = tables.from_table(R, *names, weights, known, n_threads, where)
-        return _group_labelled(found, n_threads)
+        return _group_labelled(found, n_threads, read)
     if names != (None, None, None):
         raise ValueError(
             f"rows, cols and values name the columns of a table, got {names} with R of type "
@@ -235,16 +266,19 @@ def _observe(
         found = tables.from_columns(
             R[0], R[1], np.asarray(R[2]), weights, labels, (None, None), n_threads, position
         )
-        return _group_labelled(found, n_threads)
+        return _group_labelled(found, n_threads, read)
     if isinstance(R, Observations):
-        if weights is not None:
-            raise ValueError("weights must not be given with observations, which have their own")
+        if weights is not None or features is not None:
+            what = "features" if weights is None else "weights"
+            raise ValueError(f"{what} must not be given with observations, which have their own")
         check_same_shape(shape, R.shape)
         return R
-    return _group_both(read_entries(R, weights, shape), n_threads)
+    return _group_both(read_entries(R, weights, shape), n_threads, read)
 
 
-def _group_labelled(found: tables.Labelled, n_threads: int) -> Observations:
+def _group_labelled(
+    found: tables.Labelled, n_threads: int, read: FeatureReader | None
+) -> Observations:
     row_labels, col_labels, rows, cols, values, v, where = found
     if not rows.shape == cols.shape == values.shape or values.ndim != 1:
         raise ValueError(
@@ -254,11 +288,12 @@ def _group_labelled(found: tables.Labelled, n_threads: int) -> Observations:
     shape = (len(row_labels), len(col_labels))
     given = EntryArrays(shape, rows, cols, values, np.empty(0), where=where)
     entries = check_entries(given, None if v is None else flat_weights(v, values.size))
-    grouped = _group_both(entries, n_threads)
+    grouped = _group_both(entries, n_threads, read)
     return replace(grouped, row_labels=row_labels, col_labels=col_labels)
 
 
-def _group_both(entries: EntryArrays, n_threads: int) -> Observations:
+def _group_both(entries: EntryArrays, n_threads: int, read: FeatureReader | None) -> Observations:
+    """Group entries on both sides, and their features, if any, by row."""
     shape, rows, cols, values, v, pointers, transposed, _ = entries
     check_memory(
         POINTER_BYTES * sum(shape),
@@ -270,9 +305,22 @@ def _group_both(entries: EntryArrays, n_threads: int) -> Observations:
     else:
         by_row = _side(pointers, cols, values, v)
     by_col = group(cols, rows, pointers, values, v, shape[1], n_threads)
+    features = None if read is None else _by_row(read(values.size), entries, n_threads)
     if transposed:
-        return Observations(shape[::-1], by_col, by_row)
-    return Observations(shape, by_row, by_col)
+        return Observations(shape[::-1], by_col, by_row, features=features)
+    return Observations(shape, by_row, by_col, features=features)
+
+
+def _by_row(features: FeatureTable, entries: EntryArrays, n_threads: int) -> FeatureTable:
+    """Return the features of entries in the order of the entries grouped by the caller's rows."""
+    if entries.pointers is not None and not entries.transposed:
+        return features
+    keys = entries.cols if entries.transposed else entries.rows
+    n = entries.shape[entries.transposed]
+    keys = keys.astype(index_dtype((keys.size, n)), copy=False)
+    places = np.arange(keys.size, dtype=keys.dtype)
+    order = group(keys, places, None, entries.values, entries.weights, n, n_threads).indices
+    return features.select(order)
 
 
 def _side(indptr: Ints, indices: Array, values: Array, weights: Array) -> Side:

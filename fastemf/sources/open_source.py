@@ -35,8 +35,13 @@ def open_source(
     *,
     store_path: Any = None,
     progress: bool = False,
+    features: Any = None,
 ) -> AbstractContextManager[Source]:
-    """Open the observations for a ``with`` statement; a cluster releases them at its end."""
+    """Open the observations for a ``with`` statement; a cluster releases them at its end.
+
+    `features` are side features of the observations, as in `fastemf.sources.memory.observe`, or
+    further columns of a store. They are the `features` of the result.
+    """
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
     opened: AbstractContextManager[Source]
@@ -50,17 +55,23 @@ def open_source(
         from fastemf.sources.cluster.distribution import distribute
 
         _require_limit(censored)
-        opened = distribute(R, client, store_path=store_path, n_jobs=n_jobs, **given)
-    elif isinstance(R, Source) and not isinstance(R, Observations):
+        opened = distribute(
+            R, client, store_path=store_path, n_jobs=n_jobs, features=features, **given
+        )
+    elif isinstance(R, Source) and not isinstance(R, Observations):  # a store
         for name, value in given.items():
             if value is not None:
                 raise ValueError(f"{name} must not be given with a store, which has its own")
         _require_limit(censored)
         opened = nullcontext(R)
+        if features is not None:
+            from fastemf.sources.store.side_features import with_features
+
+            opened = nullcontext(with_features(R, features))
     else:
         n_threads = count_threads(n_jobs)
         read = {"censored": censored, "n_threads": n_threads, "progress": progress}
-        opened = nullcontext(observe(R, **given, **read))
+        opened = nullcontext(observe(R, **given, **read, features=features))
     return opened if censored is not None else _CheckedForSpikes(opened)
 
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.features.schema import FeatureTable
 from fastemf.inputs.entries import parts
 from fastemf.inputs.labels import Labels
 from fastemf.kernels.threads import balance_blocks
@@ -185,6 +186,7 @@ class Source:
     by_col: Grouped
     row_labels: Labels | None
     col_labels: Labels | None
+    features: FeatureTable | None = None  # of the observations, in the order of `by_row`
 
     @property
     def size(self) -> int:

@@ -32,6 +32,7 @@ HEADER = re.compile(
 )
 JSON_LIMIT = 1 << 20  # bytes of a JSON header; typical headers have about a thousand
 CHUNK = 1 << 20  # bytes read at a time
+LARGEST_EMPTY = 1 << 40  # size of a table without content, which needs no memory
 
 
 class DamagedFileError(ValueError):
@@ -141,7 +142,9 @@ def _read_array(member: zipfile.ZipInfo, content: IO[bytes]) -> Array:
     left = member.file_size - len(length) - len(text)
     # Checked before memory is allocated, because the header cannot be trusted.
     is_plain = dtype.itemsize > 0 and len(shape) <= 32
-    is_plain = is_plain and all(number <= member.file_size for number in shape)
+    is_table = len(shape) == 2 and 0 in shape  # without columns it may have any number of rows
+    most = LARGEST_EMPTY if is_table else member.file_size
+    is_plain = is_plain and all(number <= most for number in shape)
     if not is_plain or math.prod(shape) * dtype.itemsize != left:
         raise DamagedFileError(wrong)
     array = np.empty(shape, dtype, order="F" if found[2] == b"True" else "C")

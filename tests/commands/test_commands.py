@@ -806,6 +806,102 @@ def test_quantiles_of_a_store_and_from_checkpoints(quantiles_model, quiet, refus
     same_predictions("again.npz", expected)
 
 
+@pytest.fixture
+def side_model(copied):
+    """A model with features, its data, and files of clients and of held-out lines."""
+    clients = [f"eu-{n}" for n in range(40)]
+    ages = np.random.default_rng(2).integers(0, 20, 40)
+    table_files.write_table("clients.csv", {"client": clients, "age": ages})
+    log = {name: np.tile(column, 4) for name, column in LOG.items()}
+    log["hour"] = np.random.default_rng(3).integers(24, size=600)
+    log["zone"] = np.where(log["hour"] > 12, "a", "b")
+    log["ms"] *= 1 + 4 * (log["hour"] > 12)
+    table_files.write_table("side.csv", log)
+    some = {name: column[:30] for name, column in log.items()}
+    some["client"] = np.where(np.arange(30) < 9, "eu-33", some["client"])
+    table_files.write_table("new.csv", some)
+    options = {"features": ["hour", "zone"], "row_features": "clients.csv"}
+    return options, pa.table(some)
+
+
+@pytest.mark.compiled
+def test_side_features_equal_those_of_python(side_model, quiet, refused):
+    options, some = side_model
+    given = ["--features", "hour", "zone", "--row-features", "clients.csv"]
+    text = quiet("quantiles", "side.csv", *given, *AT, *SMALL, "-o", "q.npz")
+    expected = quantiles_by_api(R="side.csv", **options)
+    same_predictions("q.npz", expected)
+    assert "features  age of rows; hour, zone of observations" in text
+    for report in expected.coverage:
+        for group in report.cold:
+            assert str(group) in text
+    facts = json.loads(quiet("info", "q.npz", "--json"))
+    assert facts["features"] == {"rows": ["age"], "columns": [], "observations": ["hour", "zone"]}
+    model = fastemf.load("q.npz")
+
+    predicted = model.predict(some, row_features="clients.csv")
+    found = parsed(quiet("predict", "q.npz", "new.csv", "--row-features", "clients.csv"))
+    np.testing.assert_array_equal([floats(found[name]) for name in ("p50", "p70")], predicted.T)
+    assert "1 in rows ('eu-33')" in refused("predict", "q.npz", "new.csv")
+    plain = model.predict(some, unknown="model")
+    found = parsed(quiet("predict", "q.npz", "new.csv", "--unknown", "model"))
+    np.testing.assert_array_equal(floats(found["p70"]), plain[:, 1])
+    table_files.write_table("pairs.csv", {name: some[name] for name in ("client", "service")})
+    found = parsed(quiet("predict", "q.npz", "pairs.csv", "--unknown", "model"))
+    assert floats(found["p70"]) != plain[:, 1].tolist()
+
+    ranked = ["eu-3", "eu-33", "-n", "4", "--tau", "0.7", "--features", "hour=20", "zone=a"]
+    found = parsed(quiet(*RANK, "q.npz", *ranked, "--row-features", "clients.csv"))
+    best = model.rank(
+        ["eu-3", "eu-33"], 4, order="smallest", tau=0.7, features={"hour": 20, "zone": "a"},
+        row_features="clients.csv",
+    )  # fmt: skip
+    same_ranking(found, best)
+    wrong = {"hour": "must be NAME=VALUE, got hour", "hour=x": "'hour' must be a number, got x"}
+    for text, message in (wrong | {"day=1": "(hour, zone), got 'day'"}).items():
+        assert message in refused(*RANK, "q.npz", "eu-3", "--tau", "0.7", "--features", text)
+
+    facts = json.loads(
+        quiet("evaluate", "q.npz", "new.csv", "--row-features", "clients.csv", "--json")
+    )
+    evaluation = model.evaluate("new.csv", row_features="clients.csv")
+    assert [one["pinball"] for one in facts["scores"]] == [one.pinball for one in evaluation.scores]
+
+    quiet("update", "q.npz", "new.csv", "--row-features", "clients.csv", "-o", "more.npz")
+    same_predictions(
+        "more.npz", model.extend(some.slice(0, 9), **NAMES, row_features="clients.csv")
+    )
+    message = refused("update", "q.npz", "side.csv", "--all", "-o", "again.npz")
+    assert "--row-features must be given for a refit of q.npz, which was fitted with age" in message
+    given = ["--all", "--row-features", "clients.csv", "-o", "again.npz"]
+    quiet("update", "q.npz", "side.csv", *given)
+    same_predictions("again.npz", quantiles_by_api(R="side.csv", max_iter=100, **options))
+
+
+@pytest.mark.compiled
+def test_side_features_of_a_store(side_model, quiet):
+    quiet("store", "build", "side.csv", *ALL_NAMED, "--columns", "zone", "hour", "-o", "store")
+    given = ["--features", "hour", "zone", "--row-features", "clients.csv"]
+    quiet("quantiles", "store", *given, *AT, *SMALL, "-o", "q.npz")
+    same_predictions("q.npz", quantiles_by_api(R="side.csv", **side_model[0]))
+
+
+@pytest.mark.compiled
+def test_models_without_side_features_refuse_them(
+    quantiles_model, model, side_model, quiet, refused
+):
+    message = "features must be None for a model without side features"
+    assert message in refused(*RANK, model, "eu-3", "--features", "hour=1")
+    given = ["--row-features", "clients.csv"]
+    assert f"row_{message}" in refused("predict", model, "new.csv", *given)
+    assert f"row_{message}" in refused("evaluate", model, "new.csv", *given)
+    assert f"row_{message}" in refused("update", model, "new.csv", *given, "-o", "new.npz")
+    assert "for models with side" in refused(
+        "update", model, "log.csv", "--all", *given, "-o", "n.npz"
+    )
+    assert "those of the model (none), got 'age'" in refused("predict", "q.npz", "new.csv", *given)
+
+
 # --- levels, select, info, demo ------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from fastemf.tuning.noise import EntityNoise
 from fastemf.tuning.record import Baseline, Tuning, TuningStep
 
 FOLDER = Path(__file__).parents[1] / "golden"
+ROWS = [f"r{i}" for i in range(6)]
 
 
 def factorization_by_hand():
@@ -79,10 +80,20 @@ def factorization_by_hand():
 
 
 def small_quantiles():
-    """Fit quantiles to a small labelled matrix."""
-    R = np.random.default_rng(5).gamma(2, 10, (6, 5))
-    names = {"index": [f"r{i}" for i in range(6)], "columns": [0, 10, 20, 30, 40]}
-    return few_quantiles(pd.DataFrame(R, **names))
+    """Fit quantiles, with trees and side features, to a small labelled table."""
+    i, j = np.divmod(np.arange(30), 5)
+    R = np.random.default_rng(5).gamma(2, 10, 30) + 20 * (i % 2)
+    log = {"client": np.array(ROWS)[i], "service": 10 * j, "ms": R, "hour": (i + j) % 4}
+    clients = {"client": ROWS, "site": ["a", "b"] * 3}
+    services = {"service": np.arange(0, 50, 10), "cores": [1.0, 2.0, np.nan, 4.0, 8.0]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastemf.boosting.training._choose_count", lambda *_: 2)
+        for name in ("FEWEST", "FEWEST_BEYOND"):
+            patch.setattr(f"fastemf.boosting.training.{name}", 2)
+        return few_quantiles(
+            pd.DataFrame(log), rows="client", cols="service", values="ms", features=["hour"],
+            row_features=pd.DataFrame(clients), col_features=pd.DataFrame(services),
+        )  # fmt: skip
 
 
 GOLDEN = {"model": factorization_by_hand, "quantiles": small_quantiles}
@@ -125,10 +136,10 @@ def test_a_golden_factorization_loads():
 
 def test_golden_quantiles_load():
     quantiles = fastemf.load(golden("quantiles"))
-    rows = [f"r{i}" for i in range(6)]
     expected = np.load(FOLDER / f"quantiles-v{VERSION}-predictions.npy")
-    np.testing.assert_allclose(quantiles.predict_block(rows), expected, rtol=1e-9)
-    assert (quantiles.row_labels.values == rows).all()
+    np.testing.assert_allclose(quantiles.predict_block(ROWS), expected, rtol=1e-9)
+    assert (quantiles.row_labels.values == ROWS).all()
+    assert quantiles.features.names == (("site",), ("cores",), ("hour",))
     assert [report.tau for report in quantiles.coverage] == list(quantiles.taus)
 
 

@@ -13,6 +13,7 @@ from pyarrow import parquet
 from scenes import refuses
 
 import fastemf
+from fastemf.boosting.cell_features import SCALE
 from fastemf.tuning.corrections import Correction, Corrections, EntityEffects
 from fastemf.tuning.noise import EntityNoise
 
@@ -71,7 +72,7 @@ def quantiles(data=LOG, *, intercepts=True, **options):
     """Fit quantiles to few cells."""
     options = SHORT | options
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastemf.quantiles.FEWEST_BEYOND", 0)
+        patch.setattr("fastemf.boosting.fit.FEWEST_BEYOND", 0)
         return fastemf.complete_quantiles(data, TAUS, 2, intercepts=intercepts, **options)
 
 
@@ -418,12 +419,13 @@ def baselines_of(model, place, i, j):
     if not hasattr(model, "taus"):
         training = fits_of(model)[place].training
         return {name: training.predict(name, i, j) for name in training.NAMES}
-    rows, cols = (side[:, place] for side in model.items.sides)
-    column, both = cols[0][j], rows[1][i] + cols[1][j]
+    rows, cols = (history[:, SCALE + 1 + place] for history in model.features.history)
+    constant = model.features.centres[place]
+    column, both = cols[j], rows[i] + cols[j] - constant
     medians = [np.median(LOG.column("ms").to_numpy()[np.array(KNOWN[1]) == name])
                for name in model.col_labels.values]  # fmt: skip
     return {
-        "constant": np.full(i.size, cols[0][-1]), "column": column, "row + column": both,
+        "constant": np.full(i.size, constant), "column": column, "row + column": both,
         "larger of both": np.maximum(column, both), "column median": np.array(medians)[j],
     }  # fmt: skip
 
@@ -493,10 +495,8 @@ def test_zeros_have_no_relative_error_and_a_constant_no_skill(kind):
     with pytest.warns(UserWarning, match="are zero"):
         found = model.evaluate(np.zeros(model.shape))
     assert np.isnan([one.relative_error for one in found.scores]).all()
-    is_quantiles = hasattr(model, "taus")
-    constant = (
-        model.items.sides[1][0, 0, -1] if is_quantiles else fits_of(model)[0].training.constant
-    )
+    training = getattr(fits_of(model)[0], "training", None)
+    constant = training.constant if training else model.features.centres[0]
     found = model.evaluate(np.full(model.shape, constant))
     assert np.isnan(found.score("fit").skill)
     assert "a constant predicts all observations" in found.verdict()

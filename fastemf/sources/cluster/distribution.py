@@ -10,16 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.features.reading import check_names
 from fastemf.sources.cluster.source import ClusterSide, ClusterSource, even_cuts
 from fastemf.sources.cluster.workers import Cluster, connect
 from fastemf.sources.store.manifest import MANIFEST, Manifest
 from fastemf.sources.store.reading import Store, hold_state, open_store, read_state
+from fastemf.sources.store.side_features import with_features
 from fastemf.sources.store.writing import build
 
 
 def distribute(
-    R: Any, client: Any, *, store_path: Any = None, n_jobs: int | None = -1, **given: Any
-) -> ClusterSource:
+    R: Any, client: Any, *, store_path: Any = None, n_jobs: int | None = -1, features: Any = None,
+    **given: Any,
+) -> ClusterSource:  # fmt: skip
     """Give observations to the workers of `client`, which hold them until the end of a `with`.
 
     Parameters
@@ -33,6 +36,8 @@ def distribute(
         Folder in which to build a store of `R`.
     n_jobs
         Threads of a worker that a task may use.
+    features
+        Names of columns of `R` with side features of the observations, held in this process.
     given
         Weights, shape, and names of columns; not for a store.
     """
@@ -42,15 +47,18 @@ def distribute(
         for name, value in (*given.items(), ("store_path", store_path)):
             if value is not None:
                 raise ValueError(f"{name} must not be given with a store, which has its own")
-        return _from_store(R if isinstance(R, Store) else open_store(R), cluster)
+        return _from_store(R if isinstance(R, Store) else open_store(R), cluster, features)
     if store_path is None:
         raise ValueError(
             "R must be a store for a fit on a cluster, or store_path= must name a folder that "
             f"every worker can read, in which a store of R is built, got {type(R).__name__}"
         )
+    given["columns"] = () if features is None else check_names(features)
     if hasattr(R, "to_delayed") and hasattr(R, "columns"):
-        return _from_store(_build_from_frame(R, client, store_path, given), cluster)
-    return _from_store(build(R, store_path, **given), cluster)
+        store = _build_from_frame(R, client, store_path, given)
+    else:
+        store = build(R, store_path, **given)
+    return _from_store(store, cluster, features)
 
 
 def _build_from_frame(frame: Any, client: Any, store_path: Any, given: dict[str, Any]) -> Store:
@@ -58,7 +66,8 @@ def _build_from_frame(frame: Any, client: Any, store_path: Any, given: dict[str,
     target = Path(os.path.abspath(store_path))
     folder = target.with_name(f".{target.name}.parquet")
     roles = ("rows", "cols", "values", "weights")
-    names = list(dict.fromkeys(given[role] for role in roles if given.get(role) is not None))
+    own = [given[role] for role in roles if given.get(role) is not None]
+    names = list(dict.fromkeys([*own, *given["columns"]]))
     if missing := [name for name in names if name not in frame.columns]:
         raise ValueError(f"the Dask DataFrame has no column {missing[0]!r}")
     try:
@@ -71,8 +80,10 @@ def _build_from_frame(frame: Any, client: Any, store_path: Any, given: dict[str,
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
+def _from_store(store: Store, cluster: Cluster, features: Any) -> ClusterSource:
     """Let the workers read the blocks of a store; lost blocks are read again by another worker."""
+    if features is not None:
+        store = with_features(store, features)
     path, manifest = str(store.path), store.by_row.manifest
     cluster.check(_check_store, path, manifest)
     sides = []
@@ -83,7 +94,8 @@ def _from_store(store: Store, cluster: Cluster) -> ClusterSource:
             for first, last in pairwise(cuts.tolist())
         ]
         sides.append(ClusterSide(cluster, blocks, cuts, side.indptr, side.mass, side.dtype))
-    return ClusterSource(store.shape, sides[0], sides[1], store.row_labels, store.col_labels, store)
+    labels = store.row_labels, store.col_labels
+    return ClusterSource(store.shape, sides[0], sides[1], *labels, store, store.features)
 
 
 def _check_store(path: str, manifest: Manifest) -> str:

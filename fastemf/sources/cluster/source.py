@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fastemf.features.schema import FeatureTable
 from fastemf.inputs.entries import PART
 from fastemf.inputs.labels import Labels
 from fastemf.kernels.threads import balance_blocks
@@ -119,6 +120,7 @@ class ClusterSource(Source):
         row_labels: Labels | None = None,
         col_labels: Labels | None = None,
         origin: Any = None,
+        features: FeatureTable | None = None,
     ) -> None:
         self.shape = shape
         self._origin = origin  # source of lost blocks, which are read again
@@ -126,6 +128,7 @@ class ClusterSource(Source):
         self.by_row, self.by_col = self._sides
         self.row_labels = row_labels
         self.col_labels = col_labels
+        self.features = features
 
     def __enter__(self) -> ClusterSource:
         return self

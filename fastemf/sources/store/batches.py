@@ -28,6 +28,7 @@ from fastemf.inputs.file_lists import is_source
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.relations import Relation, open_table
 from fastemf.inputs.tables import arrow, is_table
+from fastemf.inputs.text_types import mark_text
 from fastemf.sources.store.manifest import COLUMN_ROLES
 from fastemf.sources.store.reading import Store
 
@@ -308,6 +309,8 @@ class TableLog:
                     found[axis] = side.positions(found[axis])
             found[2:] = map(concatenated, found[2:])
             more = batch.select(range(width, batch.num_columns)) if self._names.columns else None
+            if more is not None and not self._tables[0].has_types:
+                more = mark_text(more)
             place = partial(lambda first, entry: self._place(first + entry), first)
             weights = found[3] if width > 3 else None
             yield Batch(self._tables[0].name, place, found[0], found[1], found[2], weights, more)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.features.schema import FeatureTable
 from fastemf.inputs.columns import one_line
 from fastemf.inputs.entries import parts
 from fastemf.inputs.label_arrays import from_arrays
@@ -249,6 +250,8 @@ class Store(Source):
         column that is larger.
     row_labels, col_labels : Labels or None
         Labels of rows and columns, if they were given.
+    features : FeatureTable or None
+        Side features of the observations, if a fit uses some of the further columns as such.
     """
 
     path: Path
@@ -258,6 +261,7 @@ class Store(Source):
     budget: int
     row_labels: Labels | None = None
     col_labels: Labels | None = None
+    features: FeatureTable | None = None
 
     def __repr__(self) -> str:
         m, n = self.shape

@@ -113,6 +113,29 @@ def test_quantiles_equal_those_in_memory(client, path):
     assert there.coverage == memory.coverage
 
 
+@pytest.mark.parametrize("form", ["store", "table", "dask"])
+def test_side_features_equal_those_in_memory(form, client, tmp_path):
+    rows, cols, values = DATA
+    features = {"hour": np.arange(values.size) % 24, "zone": np.array(["a", "b"])[rows % 2]}
+    log = pa.table({"i": rows, "j": cols, "v": values, **features})
+    settings = {"features": ["hour", "zone"], "reg": 0.1, "max_iter": 3}
+    names = {"rows": "i", "cols": "j", "values": "v"}
+    if form == "store":
+        given = {"R": build(tmp_path, log, columns=["zone", "hour"], **names)}
+    elif form == "table":
+        given = {"R": log, "store_path": tmp_path / "new", **names}
+    else:
+        frame = pytest.importorskip("dask.dataframe").from_pandas(log.to_pandas(), npartitions=2)
+        given = {"R": frame, "store_path": tmp_path / "new", **names}
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        memory = fastemf.complete_quantiles(log, 0.5, 1, **names, **settings)
+        there = fastemf.complete_quantiles(
+            given.pop("R"), 0.5, 1, client=client, **given, **settings
+        )
+    np.testing.assert_array_equal(there.predict(log), memory.predict(log))
+    assert there.coverage == memory.coverage
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_store_equals_memory(name, client, path):
     settings = {"omega": 0.2, "k": 3, "max_iter": 3, **SETTINGS[name]}

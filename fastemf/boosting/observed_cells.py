@@ -30,6 +30,8 @@ class ObservedCells:
         Likewise, or None if all weights are one.
     hashes
         Hash of each cell. Repeated and mirrored observations share one.
+    features
+        Features of the observations, one row each.
     """
 
     shape: tuple[int, int]
@@ -38,6 +40,7 @@ class ObservedCells:
     values: Floats
     weights: Floats | None
     hashes: Ints
+    features: Floats
 
     @cached_property
     def folds(self) -> Ints:
@@ -51,12 +54,12 @@ class ObservedCells:
         mass = np.bincount(of_cell, self.weights).astype(np.float64)
         return float(mass.sum() ** 2 / np.sum(mass**2))
 
-    def select(self, mask: Mask) -> ObservedCells:
-        """Return the observations where a mask is True."""
+    def select(self, mask: Mask | Ints) -> ObservedCells:
+        """Return the observations that a mask or positions select."""
         weights = None if self.weights is None else self.weights[mask]
         return ObservedCells(
             self.shape, self.rows[mask], self.cols[mask], self.values[mask], weights,
-            self.hashes[mask],
+            self.hashes[mask], self.features[mask],
         )  # fmt: skip
 
 
@@ -68,15 +71,19 @@ def sample_cells(source: Source, marks: Marks) -> ObservedCells:
     blocks = source.by_row.each(
         _sample_block,
         (dummy, marks[1]),
-        (first, marks[0]),
+        (first, marks[0], source.by_row.indptr[:-1]),
         round(proportion * N_HASHES),
         n_threads=1,
     )
     parts = [part for _, part in blocks]
-    rows, cols, values, weights, cells = (
+    rows, cols, values, weights, cells, places = (
         np.concatenate(column) for column in zip(*parts, strict=True)
     )
-    return ObservedCells(source.shape, rows, cols, values, weights if weights.size else None, cells)
+    table = source.features
+    return ObservedCells(
+        source.shape, rows, cols, values, weights if weights.size else None, cells,
+        np.empty((rows.size, 0)) if table is None else table.values[places],
+    )  # fmt: skip
 
 
 def cells_in_memory(observed: Observations) -> ObservedCells:
@@ -98,18 +105,20 @@ def cells_at(
     return ObservedCells(
         shape, i, j, values.astype(np.float64),
         None if weights is None else weights.astype(np.float64), i * (n + 1) + j,
+        np.empty((i.size, 0)),
     )  # fmt: skip
 
 
 def _sample_block(
-    block: Side, dummy: Array, marks: Ints, rows: Ints, own_marks: Ints, span: int, n_threads: int
-) -> tuple[Array, ...]:
-    """Select the sampled observations of one block."""
+    block: Side, dummy: Array, marks: Ints, rows: Ints, own_marks: Ints, begins: Ints, span: int,
+    n_threads: int,
+) -> tuple[Array, ...]:  # fmt: skip
+    """Select the sampled observations of one block; `begins` holds where its groups begin."""
     keys, indices = block.keys, block.indices
     cells = hashes(own_marks[keys], marks[indices])
     kept = hashes(cells, np.int64(OTHER_HASH)) < span
     weights = block.weights[kept] if block.weights.size else block.weights
     return (
         rows[keys[kept]], indices[kept].astype(np.int64), block.values[kept].astype(np.float64),
-        weights.astype(np.float64), cells[kept],
+        weights.astype(np.float64), cells[kept], begins[0] + np.flatnonzero(kept),
     )  # fmt: skip

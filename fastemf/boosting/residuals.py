@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.kernels.residual_sums import LARGEST
 from fastemf.loss import sign_weights
-from fastemf.quantile_model.observed_cells import ObservedCells
-from fastemf.quantile_model.shrunk_quantile import Floats
 from fastemf.solver.weighting import Pair
-from fastemf.support.arrays import Indices
+from fastemf.support.arrays import Floats, Indices
 
+KAPPA = 10.0
 ROUNDS = 3
 
 
@@ -53,13 +53,16 @@ class Scales(NamedTuple):
     rows: Floats
     cols: Floats
 
+    def at(self, i: Indices, j: Indices) -> Floats:
+        """Return the scale of the residuals of cells; −1 is an unknown row or column."""
+        return np.asarray(self.mean * np.exp(self.rows[i] + self.cols[j]))
+
 
 def residual_scales(
     residuals: Floats,
     rows: Indices,
     cols: Indices,
     shape: tuple[int, int],
-    kappa: float,
     weights: Floats | None = None,
 ) -> Scales:
     """Compute the scales of all rows and columns."""
@@ -71,7 +74,7 @@ def residual_scales(
     for _ in range(ROUNDS):
         for axis, (own, other) in enumerate(((rows, cols), (cols, rows))):
             others = logs[1 - axis][other]
-            logs[axis] = log_scales(sizes, own, others, shape[axis], mean, kappa, weights)
+            logs[axis] = log_scales(sizes, own, others, shape[axis], mean, weights)
     return Scales(mean, *logs)
 
 
@@ -81,7 +84,6 @@ def log_scales(
     others: Floats,
     n_groups: int,
     mean: float,
-    kappa: float,
     weights: Floats | None = None,
 ) -> Floats:
     """Compute the log factors of one side, given those of the other side for each residual."""
@@ -90,4 +92,4 @@ def log_scales(
         relative = relative * weights
     total = np.bincount(groups, relative, n_groups + 1)
     mass = np.bincount(groups, weights, n_groups + 1)
-    return np.asarray(np.log((total / mean + kappa) / (mass + kappa)))
+    return np.asarray(np.log((total / mean + KAPPA) / (mass + KAPPA)))

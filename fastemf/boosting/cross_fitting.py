@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fastemf import fitting
-from fastemf.models.bilinear import Bilinear
+from fastemf.boosting.observed_cells import ObservedCells
+from fastemf.boosting.residuals import leave_one_out_residuals
+from fastemf.models.bilinear import MeanFit
 from fastemf.models.factorization import Factorization
-from fastemf.quantile_model.item_features import FoldResiduals
-from fastemf.quantile_model.observed_cells import ObservedCells
-from fastemf.quantile_model.residuals import leave_one_out_residuals
 from fastemf.solver.alternation import alternate
 from fastemf.solver.checkpoint import CheckpointFile, open_checkpoint
 from fastemf.solver.engine import CompletionEngine
@@ -33,6 +32,9 @@ from fastemf.tuning.trial import TuningResult
 
 FIRST_LEVEL = 0.5  # which is tuned; other levels reuse its tuning
 SEED = 0  # of everything random in a tuning but the folds
+
+
+FoldFits = tuple[Factorization, ...]  # by fold, each fitted to the other folds
 
 
 class _FoldFit(NamedTuple):
@@ -71,36 +73,32 @@ class CrossFit:
         self._tuning: TuningResult | None = None  # of the first level
         self._starts: dict[float, Factors] = {}  # the latest solution at each level
 
-    def location(self, cells: ObservedCells, values: Floats) -> tuple[list[Any], FoldResiduals]:
-        """Fit the first level, and compute its residuals at cells with these `values`."""
+    def location(self, cells: ObservedCells, values: Floats) -> tuple[FoldFits, Floats]:
+        """Fit the first level, and compute the residuals of cells with these `values`.
+
+        The residuals are by fold and observation: out of fold in the fold of the observation, and
+        leave-one-out residuals (by leverages) in the others.
+        """
         residuals = np.empty((FOLDS, values.size))
         fits = []
         for fold, found in enumerate(self._fit_folds(FIRST_LEVEL)):
-            r = values - Bilinear(found.fit.axes, found.fit.mu).predict(cells.rows, cells.cols)
-            fitted = cells.folds != fold
+            r = values - MeanFit([found.fit]).predict(cells.rows, cells.cols)
             apart = r
             if found.leverages is not None:
                 apart = leave_one_out_residuals(
                     r, FIRST_LEVEL, cells, found.weights, found.leverages
                 )
-            residuals[fold] = np.where(fitted, apart, r)
+            residuals[fold] = np.where(cells.folds == fold, r, apart)
             fits.append(found.fit)
-        return fits, FoldResiduals(values, residuals)
+        return tuple(fits), residuals
 
-    def level(self, omega: float, cells: ObservedCells) -> tuple[list[Any], Floats]:
-        """Fit another level, and predict each cell by the fit without its fold."""
-        predicted = np.empty(cells.values.size)
-        fits = []
-        for fold, found in enumerate(self._fit_folds(omega)):
-            out = cells.folds == fold
-            axes, mu = found.fit.axes, found.fit.mu
-            predicted[out] = Bilinear(axes, mu).predict(cells.rows[out], cells.cols[out])
-            fits.append(found.fit)
-        return fits, predicted
+    def level(self, omega: float) -> FoldFits:
+        """Fit another level."""
+        return tuple(found.fit for found in self._fit_folds(omega))
 
-    def training(self) -> TrainingBaselines:
-        """Fit baselines of all observations, for later evaluations."""
-        engine = self._first_engine
+    def training(self, omega: float) -> TrainingBaselines:
+        """Fit baselines of all observations at a level, for later evaluations."""
+        engine = fitting.make_engine(self._source, replace(self._settings, omega=omega))
         ridge = fitting.intercept_ridge(self._tuning, engine)
         return fit_baselines(engine, ridge, self._settings.n_threads)
 

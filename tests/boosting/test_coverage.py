@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
 
+from fastemf.boosting.coverage_report import report_coverage
+from fastemf.boosting.observed_cells import cells_at
 from fastemf.censoring.coverage import CensoredCoverage
 from fastemf.censoring.limits import LEFT, RIGHT
-from fastemf.quantile_model.coverage_report import baseline_quantiles, report_coverage
-from fastemf.quantile_model.observed_cells import cells_at
 
 
 def cells_of(values, weights=None):
@@ -69,7 +69,7 @@ def test_coverage_describes_the_verifiable_cells():
     cut = np.minimum(values, 1.0)
     limits = CensoredCoverage(cut, codes, np.where(codes != 0, 1.25, values))
     predicted = np.where(np.arange(1000) < 400, 0.5, 1.5)
-    simple = baseline_quantiles(*np.ones((3, 1000)))
+    simple = {"constant": np.ones(1000)}
     found = report_coverage(cells_of(limits.values), 0.5, predicted, simple, limits)
     assert found.verifiable == 0.4
     assert found.cells == 400
@@ -86,7 +86,7 @@ def test_coverage_describes_the_verifiable_cells():
 
 def test_coverage_of_few_uncensored_cells():
     values = np.arange(5.0)
-    simple = baseline_quantiles(*np.ones((3, 5)))
+    simple = {"constant": np.ones(5)}
     found = report_coverage(cells_of(values), 0.5, np.full(5, 2.0), simple)
     assert (found.coverage, found.verifiable, found.cells) == (0.6, 1.0, 5)
     assert "beyond" not in str(found)

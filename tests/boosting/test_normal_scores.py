@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm, rankdata
 
-from fastemf.quantile_model.normal_scores import MAX_KNOTS, NormalScores
+from fastemf.boosting.normal_scores import MAX_KNOTS, NormalScores
 
 
 def test_scores_are_quantiles_of_the_ranks():

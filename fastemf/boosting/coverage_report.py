@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastemf.boosting.observed_cells import ObservedCells
+from fastemf.boosting.statistics import mean_pinball
 from fastemf.censoring.coverage import CensoredCoverage
-from fastemf.quantile_model.observed_cells import ObservedCells
-from fastemf.quantile_model.pinball import mean_pinball
-from fastemf.quantile_model.shrunk_quantile import Floats
-from fastemf.support.arrays import Indices
+from fastemf.support.arrays import Floats, Indices
 from fastemf.support.display_names import quantile_name
 
-BASELINES = ("constant", "column", "row + column", "larger of both")
 FEWEST_BEYOND = 20  # cells required on the rarer side of a quantile
 DECILES = 10
 FEWEST_VERIFIABLE = 20  # cells whose predicted quantile lies within the censoring limits
@@ -22,11 +20,47 @@ NORMAL_95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True)
+class GroupCoverage:
+    """Coverage and pinball loss of one predicted quantile in a group of cells.
+
+    Attributes
+    ----------
+    name : str
+        The group, for example ``"new rows"``.
+    coverage : float
+        Proportion of values at or below the quantile; NaN if it cannot be verified.
+    interval : (float, float)
+        Its 95 % confidence interval.
+    cells : int
+        Effective number of cells.
+    pinball : float
+        Mean pinball loss.
+    baseline : float
+        That of the best baseline.
+    """
+
+    name: str
+    coverage: float
+    interval: tuple[float, float]
+    cells: int
+    pinball: float
+    baseline: float
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.name}: coverage {self.coverage:.4f} of {self.cells:,} cells (95 % CI "
+            f"{low:.4f} to {high:.4f}), pinball loss {_ratio(self.pinball, self.baseline)} "
+            "relative to the best baseline"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class CoverageReport:
     """Coverage and pinball loss of one predicted quantile.
 
     Reports of a fit (`Quantiles.coverage`) use out-of-fold predictions: neither the models nor the
-    regression had seen the cell. Reports of an evaluation (`Evaluation.coverage`) use the given
+    trees had seen the cell. Reports of an evaluation (`Evaluation.coverage`) use the given
     observations.
 
     Attributes
@@ -59,6 +93,11 @@ class CoverageReport:
         describe. It is below 1 if values are censored, because the coverage of a quantile beyond
         the censoring limit is unknown; coverages of no cells are NaN. Losses always include all
         cells, with imputed values in place of the censoring limits.
+    cold : tuple of GroupCoverage
+        Out-of-fold coverage of known pairs, and of cells that were presented as if their row,
+        their column or both were new.
+    groups : tuple of GroupCoverage
+        Coverage by group, for a model fitted with ``groups=``.
     """
 
     tau: float
@@ -72,6 +111,8 @@ class CoverageReport:
     baselines: dict[str, float]
     measured: bool = True
     verifiable: float = 1.0
+    cold: tuple[GroupCoverage, ...] = ()
+    groups: tuple[GroupCoverage, ...] = ()
 
     @property
     def censoring_note(self) -> str:
@@ -101,13 +142,8 @@ class CoverageReport:
         )
         if not self.measured:
             parts.append("measured before rows or columns were folded in")
-        return f"{quantile_name(self.tau)}: {'; '.join(parts)}"
-
-
-def baseline_quantiles(constant: Floats, column: Floats, row_column: Floats) -> dict[str, Floats]:
-    """Return the baseline predictions of cells by name, including the larger of the last two."""
-    larger = np.asarray(np.maximum(column, row_column))
-    return dict(zip(BASELINES, (constant, column, row_column, larger), strict=True))
+        lines = [f"{quantile_name(self.tau)}: {'; '.join(parts)}"]
+        return "\n".join([*lines, *(f"    {group}" for group in (*self.cold, *self.groups))])
 
 
 def report_coverage(
@@ -156,6 +192,14 @@ def report_coverage(
         },
         verifiable=float(np.average(seen, weights=weights)),
     )
+
+
+def report_group(name: str, report: CoverageReport) -> GroupCoverage:
+    """Return the figures of a report of some cells."""
+    return GroupCoverage(
+        name, report.coverage, report.interval, report.cells, report.pinball,
+        min(report.baselines.values()),
+    )  # fmt: skip
 
 
 def wilson_interval(proportion: float, count: float) -> tuple[float, float]:

@@ -1,0 +1,1 @@
+"""Boosted trees on out-of-fold predictions: columns of cells, training, coverage report."""

@@ -1,0 +1,182 @@
+"""`fit_boosted`, the fit of opened data that quantiles and boosted levels share.
+
+The steps are: fit expectile models and a model of normal scores to all folds but one, compute the
+features of rows and columns without each fold, and train the trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fastemf.boosting.cell_features import CellFeatures, fit_cell_features, mean_features
+from fastemf.boosting.combination import Combination
+from fastemf.boosting.coverage_report import FEWEST_BEYOND
+from fastemf.boosting.cross_fitting import FIRST_LEVEL, CrossFit
+from fastemf.boosting.model_fit import Fits, OutOfFold, fit_combination
+from fastemf.boosting.normal_scores import NormalScores
+from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
+from fastemf.boosting.observed_cells import ObservedCells, sample_cells
+from fastemf.boosting.training import lightgbm
+from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.censoring.draws import draw_censored
+from fastemf.censoring.imputation import codes_as_values
+from fastemf.features.reading import read_item_features
+from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
+from fastemf.inputs.labels import Labels
+from fastemf.inputs.tables import ColumnNames
+from fastemf.models.factorization import Factorization
+from fastemf.solver.settings import Settings, Solver, as_solver
+from fastemf.sources.cell_sample import FOLDS
+from fastemf.sources.mapped import map_values
+from fastemf.sources.open_source import Data, hold_apart
+from fastemf.sources.source import Source
+from fastemf.support.memory import check_memory
+from fastemf.support.validation import check_rank
+from fastemf.support.warn import ConvergenceWarning, warn
+
+
+class BoostedFit(NamedTuple):
+    """The parts of a boosted model, and out-of-fold predictions of its observations."""
+
+    fits: Fits
+    labels: tuple[Labels | None, Labels | None]
+    normal: NormalScores
+    features: CellFeatures
+    combination: Combination
+    cells: ObservedCells
+    observed: OutOfFold
+    cold: OutOfFold
+    censored: CensoredCoverage | None
+
+
+class ItemTables(NamedTuple):
+    """Side features of rows and of columns as given, or None."""
+
+    rows: Any
+    cols: Any
+
+    def read(
+        self, source: Source, names: ColumnNames
+    ) -> tuple[FeatureTable, FeatureTable, FeatureSchema]:
+        """Read them in the order of a source; the third part is about its observations."""
+        labels = source.row_labels, source.col_labels
+        tables = []
+        for axis, given in enumerate(self):
+            size = source.shape[axis]
+            if given is None:
+                tables.append(FeatureTable.fit({}, size))
+            else:
+                tables.append(read_item_features(given, labels[axis], size, axis))
+        rows, cols = tables
+        observed = FeatureSchema.fit({}) if source.features is None else source.features.schema
+        check_feature_names(observed.names, rows.schema.names, cols.schema.names, names)
+        return rows, cols, observed
+
+
+def fit_boosted(
+    given: Source, settings: Settings, names: ColumnNames, censored: Any,
+    objectives: tuple[Objective, ...], levels: tuple[float, ...], side: ItemTables,
+) -> BoostedFit:  # fmt: skip
+    """Fit opened data: the first level, further `levels`, and trees for all objectives."""
+    lightgbm()  # before anything that takes time
+    check_rank(settings.k, given.shape, minimum=0)
+    side_features = side.read(given, names)
+    data = hold_apart(given, None, settings.generator(), names, censored)
+    source, imputation = draw_censored(data, settings)
+    cells = sample_cells(source, data.marks)
+    _check_enough(cells, objectives)
+    _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
+    normal = NormalScores.fit(cells.values, cells.weights)
+    of_values = CrossFit(source, data.marks, settings, "values", lambda: data.digests)
+    location, residuals = of_values.location(cells, cells.values)
+    by_level = [of_values.level(omega) for omega in levels]
+    evaluated = {FIRST_LEVEL} | {one.level for one in objectives if one.kind == EXPECTILE}
+    training = {omega: of_values.training(omega) for omega in sorted(evaluated)}
+    of_scores = CrossFit(
+        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
+    )
+    first = replace(location[0], value_name=data.value_name, imputation=imputation)
+    of_levels = tuple(
+        (replace(level[0], training=training.get(level[0].omega)), *level[1:])
+        for level in ((first, *location[1:]), *by_level)
+    )
+    fits = (*of_levels, of_scores.level(FIRST_LEVEL))
+    _warn_of_limits(fits, settings.max_iter)
+    _warn_of_gaps(first)
+    by_fold = fit_cell_features(cells, residuals, objectives, side_features)
+    combination, observed, cold = fit_combination(cells, fits, normal, by_fold, settings.n_threads)
+    return BoostedFit(
+        fits, (source.row_labels, source.col_labels), normal, mean_features(by_fold), combination,
+        cells, observed, cold, _censored_cells(data, cells),
+    )  # fmt: skip
+
+
+def check_boosted_solver(solver: str | Solver) -> Solver:
+    """Refuse settings of the solver that cross-fitted models do not support."""
+    solver = as_solver(solver)
+    if solver.orthogonalize or solver.reg_scaling != "count":
+        raise ValueError(
+            "solver must have orthogonalize=False and reg_scaling='count' for boosted models, got "
+            f"{solver}"
+        )
+    return solver
+
+
+def _check_enough(cells: ObservedCells, objectives: tuple[Objective, ...]) -> None:
+    """Refuse quantiles with too few cells beyond them."""
+    for one in objectives:
+        beyond = cells.effective_size * min(one.level, 1 - one.level)
+        if one.kind == QUANTILE and beyond < FEWEST_BEYOND:
+            least = FEWEST_BEYOND / cells.effective_size
+            possible = (
+                f"quantiles from {least:.4g} to {1 - least:.4g} are possible"
+                if least < 0.5
+                else "there are too few cells for any quantile"
+            )
+            raise ValueError(
+                f"taus must have at least {FEWEST_BEYOND} cells on the rarer side of each quantile,"
+                f" got {one.level!r} with {beyond:.1f} of {cells.effective_size:.0f} cells; "
+                f"{possible}"
+            )
+
+
+def _check_memory(shape: tuple[int, int], settings: Settings, fits: int) -> None:
+    width = settings.k + settings.intercepts + 1
+    check_memory(
+        2 * fits * sum(shape) * width * 8,
+        f"{fits} fits of rank {settings.k} to {shape[0]} rows and {shape[1]} columns",
+        "lower k, or number rows and columns from 0 without gaps",
+    )
+
+
+def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCoverage | None:
+    """Return the recorded values and censoring directions of the cells, if data are censored."""
+    if not data.is_censored:
+        return None
+    recorded, codes = (
+        sample_cells(source, data.marks).values
+        for source in (data.fitted, codes_as_values(data.fitted, data.limit))
+    )
+    return CensoredCoverage(recorded, codes.astype(np.int8), cells.values)
+
+
+def _warn_of_limits(fits: Fits, max_iter: int) -> None:
+    every = [fit for level in fits for fit in level]
+    limited = sum(not fit.converged for fit in every)
+    if limited:
+        warn(
+            f"{limited} of {len(every)} fits did not converge within max_iter={max_iter} sweeps; "
+            "raise max_iter or tol",
+            ConvergenceWarning,
+        )
+
+
+def _warn_of_gaps(fit: Factorization) -> None:
+    if fit.unseen_rows.size or fit.unseen_cols.size:
+        warn(
+            f"{fit.unseen_rows.size} rows and {fit.unseen_cols.size} columns have no observations; "
+            "their predictions are those of unknown rows and columns"
+        )

@@ -1,0 +1,1 @@
+"""Side features of rows, columns and observations: reading, encoding and storing."""

@@ -1,0 +1,204 @@
+"""`Boosted`, the base of models whose predictions are corrected by boosted trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fastemf.boosting.cell_features import CellFeatures
+from fastemf.boosting.combination import Combination
+from fastemf.boosting.model_fit import Fits, predict_columns
+from fastemf.boosting.normal_scores import NormalScores
+from fastemf.boosting.observed_cells import cells_in_memory
+from fastemf.boosting.residuals import leave_one_out_residuals
+from fastemf.features.reading import (
+    NAMES,
+    encode_given,
+    encode_items,
+    has_labels,
+    read_item_features,
+)
+from fastemf.features.schema import NOT_GIVEN, FeatureTable, SideFeatures
+from fastemf.inputs.labels import Labels
+from fastemf.models.bilinear import Axes, MeanFit, residuals
+from fastemf.models.factorization import Factorization
+from fastemf.models.fold_in import impute_new, new_labels, ridge_of, weighted_engine
+from fastemf.models.model import Model
+from fastemf.models.reading import GivenFeatures
+from fastemf.models.similarity import mean_distances
+from fastemf.sources.memory import Observations
+from fastemf.support.arrays import Array, Floats, Indices, Ints
+from fastemf.support.memory import check_memory
+from fastemf.support.warn import ConvergenceWarning, UniqueWarnings
+
+CELLS_PER_BLOCK = 1 << 14  # so that their columns stay in cache
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Boosted(Model):
+    """Cross-fitted models, and trees that combine their predictions with features.
+
+    `Quantiles` and `BoostedLevels` describe the attributes.
+    """
+
+    fits: Fits
+    labels: tuple[Labels | None, Labels | None]
+    normal: NormalScores
+    features: CellFeatures
+    combination: Combination
+
+    @cached_property
+    def axes(self) -> Axes:
+        """Rows and columns of the first fit, with labels."""
+        rows, cols = (
+            replace(axis, labels=labels)
+            for axis, labels in zip(self.fits[0][0].axes, self.labels, strict=True)
+        )
+        return rows, cols
+
+    @property
+    def k(self) -> int:
+        """The rank of each fit."""
+        return self.fits[0][0].k
+
+    @property
+    def value_name(self) -> str | None:
+        """Name of the data column that held the values, if it had one."""
+        return self.fits[0][0].value_name
+
+    @property
+    def _fitted(self) -> tuple[float, ...]:
+        return tuple(one.level for one in self.features.objectives)
+
+    def _describe(self, levels: str) -> str:
+        m, n = self.shape
+        shown = ", ".join(f"{level:g}" for level in self._fitted)
+        fits = sum(map(len, self.fits))
+        name = type(self).__name__
+        features = [one for names in self.features.names for one in names]
+        listed = f", features {', '.join(features)}" if features else ""
+        about = f"{levels}=({shown}), k={self.k}, {fits} fits{listed}"
+        return f"<{name} {m} x {n}, {about}, {self._dtype}>"
+
+    # --- prediction of cells ---------------------------------------------------------------
+
+    @cached_property
+    def _means(self) -> list[MeanFit]:
+        return [MeanFit(level) for level in self.fits]
+
+    def _predict_cell(self, i: int, j: int) -> Any:
+        fits = [mean.predict_cell(i, j) for mean in self._means]
+        fits[-1] = float(self.normal.to_values(fits[-1]))  # type: ignore[arg-type]
+        columns = self.features.cell_columns(fits, i, j)
+        return self.combination.predict_cell(self.features, columns, i, j).astype(self._dtype)
+
+    def _predict_cells(self, i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
+        shape, i, j = i.shape, i.ravel(), j.ravel()
+        out = np.empty((i.size, len(self._fitted)), self._dtype)
+        for first in range(0, i.size, CELLS_PER_BLOCK):
+            part = slice(first, first + CELLS_PER_BLOCK)
+            side = SideFeatures(*(None if one is None else one[part] for one in given))
+            columns = predict_columns(
+                self._means, self.normal, self.features, i[part], j[part], side
+            )
+            out[part] = self.combination.predict(self.features, columns, i[part], j[part])
+        return out.reshape(*shape, len(self._fitted))
+
+    def _predict_rows(self, i: Ints, given: SideFeatures = NOT_GIVEN) -> Array:
+        n, count = self.shape[1], len(self._fitted)
+        check_memory(
+            i.size * n * count * self._dtype.itemsize,
+            f"a block of {i.size} rows, {n} columns and {count} predictions per cell",
+            "predict fewer rows at a time",
+        )
+        return self._predict_cells(*np.meshgrid(i, np.arange(n), indexing="ij"), given)
+
+    def _read_features(
+        self, features: Any, row_features: Any, col_features: Any, shape: tuple[int, ...],
+        labels: tuple[Any, Any] = (None, None), *, by_label: bool = False,
+    ) -> SideFeatures:  # fmt: skip
+        own = self.features
+        schemas = (own.rows.schema, own.cols.schema)
+        items: list[Floats | None] = []
+        for axis, given in enumerate((row_features, col_features)):
+            known = self.labels[axis]
+            if given is None:
+                items.append(None)
+            elif by_label or has_labels(given, known):
+                at = self.shape[axis], axis, labels[axis], shape
+                items.append(encode_items(schemas[axis], given, known, *at))
+            else:
+                items.append(encode_given(schemas[axis], given, shape, NAMES[axis]))
+        observed = None if features is None else encode_given(own.observed, features, shape)
+        return SideFeatures(items[0], items[1], observed)
+
+    @property
+    def _feature_schema(self) -> GivenFeatures:
+        return GivenFeatures(self.features.observed)
+
+    def _distances(self, axis: int, item: int) -> Floats:
+        return mean_distances([mean.axes for mean in self._means[:-1]], axis, item)
+
+    # --- new rows and columns --------------------------------------------------------------
+
+    def _fold_in(
+        self, observed: Observations, axis: int, n_threads: int, item_features: Any = None
+    ) -> Any:
+        observed = impute_new(self.fits[0][0], observed, axis, n_threads)
+        unlabelled = replace(observed, row_labels=None, col_labels=None)
+        scored = unlabelled.map_values(self.normal.to_scores)
+        fits = []
+        with UniqueWarnings(leave_out=ConvergenceWarning):
+            for place, level in enumerate(self.fits):
+                source = scored if place == len(self.fits) - 1 else unlabelled
+                fits.append(tuple(fit._fold_in(source, axis, n_threads) for fit in level))
+        left_out = np.stack([_new_residuals(fit, axis, unlabelled, n_threads) for fit in fits[0]])
+        labels = new_labels(self.axes[axis], axis, observed)
+        table = self._item_features(item_features, labels, observed.shape[axis], axis)
+        features = self.features.fold_in(axis, cells_in_memory(observed), left_out, table)
+        return self._with_axis(axis, tuple(fits), features, labels)
+
+    def _item_features(self, given: Any, labels: Labels | None, n: int, axis: int) -> FeatureTable:
+        """Read the side features of new rows (axis 0) or columns; absent ones are missing."""
+        schema = (self.features.rows, self.features.cols)[axis].schema
+        if given is None:
+            return FeatureTable(schema, schema.encode({}, n))
+        found = read_item_features(given, labels, n, axis)
+        schema.check_known(found.schema.names, NAMES[axis])
+        return FeatureTable(schema, found.recode(schema))
+
+    def _append(self, new: Any, axis: int) -> Any:
+        fits = tuple(
+            tuple(fit._append(other, axis) for fit, other in zip(level, others, strict=True))
+            for level, others in zip(self.fits, new.fits, strict=True)
+        )
+        ours, theirs = self.labels[axis], new.labels[axis]
+        labels = None if ours is None or theirs is None else ours.joined(theirs)
+        return self._with_axis(axis, fits, self.features.extend(new.features, axis), labels)
+
+    def _with_axis(
+        self, axis: int, fits: Fits, features: CellFeatures, labels: Labels | None
+    ) -> Any:
+        """Return the model with one axis replaced."""
+        both = (labels, self.labels[1]) if axis == 0 else (self.labels[0], labels)
+        return replace(self, fits=fits, features=features, labels=both)
+
+
+def _new_residuals(fit: Factorization, axis: int, observed: Observations, n_threads: int) -> Floats:
+    """Compute leave-one-out residuals of folded-in rows (axis 0) or columns, by row.
+
+    The observations were not used to fit the other side.
+    """
+    engine = weighted_engine(fit, observed, n_threads)
+    this, other = (
+        side.extended_factor().astype(observed.dtype)
+        for side in (fit.axes[axis], fit.axes[1 - axis])
+    )
+    leverage = engine.leverage(axis, this, other, ridge_of(fit))
+    return leave_one_out_residuals(
+        residuals(fit.axes, fit.mu, observed), fit.omega, cells_in_memory(observed),
+        engine.weighting.observations, (leverage, None) if axis == 0 else (None, leverage),
+    )  # fmt: skip

@@ -1,0 +1,297 @@
+"""The model file of boosted models: the cross-fitted models, features of items, and the trees."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastemf.boosting.cell_features import BASELINES, SCALE, CellFeatures
+from fastemf.boosting.combination import Combination, GroupShifts, Part
+from fastemf.boosting.coverage_report import CoverageReport, GroupCoverage
+from fastemf.boosting.forest import ARRAYS, Forest
+from fastemf.boosting.model_fit import Fits
+from fastemf.boosting.normal_scores import NormalScores
+from fastemf.boosting.objective import Objective
+from fastemf.boosting.start import LinearStart
+from fastemf.features.schema import FeatureSchema, FeatureTable
+from fastemf.models.factorization import Factorization
+from fastemf.models.file import StoredModel, write_model
+from fastemf.models.fit_record import Arrays
+from fastemf.support.array_file import check_keys, require
+from fastemf.tuning.corrections import check_numbers
+
+if TYPE_CHECKING:
+    from fastemf.models.boosted import Boosted
+
+HEADER = {
+    "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
+    "col_features", "features", "reports", "group",
+}  # fmt: skip
+HISTORY = ("row_history", "col_history")
+KNOTS = ("knots", "scores")
+STARTS = ("indices", "coefficients", "intercepts")  # of the starts, one line per objective
+KINDS = ("known", "cold")
+SCHEMA = ("text", "offsets")
+ITEMS = ("row_features", "col_features")
+FEATURES = dict.fromkeys(ITEMS, (*SCHEMA, "values")) | {"features": SCHEMA}
+LARGEST_LOG = 300.0  # of a row's or a column's scale: exp() of the sum of two is finite
+LARGEST = 1e100  # of numbers that are added and multiplied
+
+
+def write_boosted(
+    path: str | os.PathLike[str], kind: str, model: Boosted, reports: Sequence[dict[str, Any]]
+) -> None:
+    """Write a model to one file, atomically; the first fit holds the labels."""
+    features, combination = model.features, model.combination
+    arrays: Arrays = dict(zip(HISTORY, features.history, strict=True))
+    arrays |= {"centres": features.centres, "kappas": features.kappas}
+    arrays |= dict(zip(KNOTS, (model.normal.values, model.normal.scores), strict=True))
+    for name, parts in zip(KINDS, (combination.known, combination.cold), strict=True):
+        starts = zip(*(part.start[:3] for part in parts), strict=True)
+        arrays |= {f"{name}_{key}": np.stack(one) for key, one in zip(STARTS, starts, strict=True)}
+        for t, part in enumerate(parts):
+            arrays |= {f"{name}_{t}_{key}": array for key, array in part.forest.pack().items()}
+    header = {
+        "objective": features.objectives[0].kind,
+        "levels": [one.level for one in features.objectives],
+        "fitted": len(model.fits), "folds": len(model.fits[0]),
+        "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
+        "reports": list(reports),
+    }  # fmt: skip
+    tables: tuple[FeatureTable | FeatureSchema, ...] = (
+        features.rows, features.cols, features.observed,
+    )  # fmt: skip
+    for name, table in zip(FEATURES, tables, strict=True):
+        header[name], packed = table.pack()
+        arrays |= {f"{name}_{key}": array for key, array in packed.items()}
+    shifts = combination.shifts
+    header["group"] = None if shifts is None else shifts.column
+    if shifts is not None:
+        arrays["group_shifts"] = shifts.by_code
+    fits = {
+        _name(place, fold): fit
+        for place, level in enumerate(model.fits)
+        for fold, fit in enumerate(level)
+    }
+    rows, cols = model.axes
+    fits[_name(0, 0)] = replace(fits[_name(0, 0)], rows=rows, cols=cols)
+    write_model(path, kind, fits, header, arrays)
+
+
+def unpack_boosted(stored: StoredModel, objective: str) -> tuple[dict[str, Any], list[Any]]:
+    """Check the content of a file, and return fields of the model and the coverage reports."""
+    header, arrays = stored.header, stored.arrays
+    check_keys(header.keys(), HEADER, "header field")
+    require(header["objective"] == objective, f"objective must be {objective}")
+    levels = header["levels"]
+    right = isinstance(levels, list) and len(levels) > 0
+    right = right and all(type(level) is float and 0 < level < 1 for level in levels)
+    require(right and levels == sorted(set(levels)), "levels must be increasing, in (0, 1)")
+    low, high, scale = header["low"], header["high"], header["mean_scale"]
+    right = type(low) is float and type(high) is float and -np.inf < low <= high < np.inf
+    require(right, "low and high must be the range of the data")
+    require(type(scale) is float and 0 <= scale <= LARGEST, "mean_scale must be a number")
+    fits = _unpack_fits(stored)
+    first = fits[0][0]
+    features = _unpack_features(header, arrays, first.shape, objective)
+    shifts = _unpack_shifts(header, arrays, features, len(fits))
+    for name in KNOTS:
+        check_numbers(name, arrays[name], max(arrays[KNOTS[0]].size, 1))
+        require(bool((np.diff(arrays[name]) > 0).all()), f"{name} must be increasing")
+    known, cold = (_unpack_parts(name, header, arrays, features, len(fits)) for name in KINDS)
+    rows, cols = (replace(axis, labels=None) for axis in first.axes)
+    bare = replace(first, rows=rows, cols=cols)
+    return {
+        "fits": ((bare, *fits[0][1:]), *fits[1:]),
+        "labels": (first.row_labels, first.col_labels),
+        "normal": NormalScores(*(arrays[name] for name in KNOTS)),
+        "features": features,
+        "combination": Combination(known, cold, low, high, shifts),
+    }, header["reports"]
+
+
+def _name(place: int, fold: int) -> str:
+    return f"{place}/{fold}"
+
+
+def _check_names(header: dict[str, Any], arrays: Arrays) -> None:
+    """Check that no array is missing or unknown."""
+    count = len(header["levels"])
+    wanted = {*HISTORY, *KNOTS, "centres", "kappas"}
+    wanted |= set() if header["group"] is None else {"group_shifts"}
+    wanted |= {f"{name}_{key}" for name, keys in FEATURES.items() for key in keys}
+    wanted |= {f"{kind}_{key}" for kind in KINDS for key in STARTS}
+    wanted |= {f"{kind}_{t}_{key}" for kind in KINDS for t in range(count) for key in ARRAYS}
+    check_keys(arrays.keys(), wanted, "array")
+
+
+def _unpack_features(
+    header: dict[str, Any], arrays: Arrays, shape: tuple[int, int], objective: str
+) -> CellFeatures:
+    """Check the histories and side features."""
+    _check_names(header, arrays)
+    count = len(header["levels"])
+    width = SCALE + 1 + count
+    for name, size in zip(HISTORY, shape, strict=True):
+        history = arrays[name]
+        right = history.dtype == np.float64 and history.shape == (size + 1, width)
+        require(
+            right, f"{name} must have {width} columns of float64, one line per item and one more"
+        )
+        require(
+            bool((history[:, 0] >= 0).all()) and history[-1, 0] == 0, f"{name} must have counts"
+        )
+        require(not (np.abs(history) > LARGEST).any(), f"{name} must be up to {LARGEST:g}")
+        require(bool(np.isfinite(history[:, SCALE:]).all()), f"{name} must have finite scales")
+        require(
+            bool((np.abs(history[:, SCALE]) <= LARGEST_LOG).all()),
+            f"scales of {name} must lie between -{LARGEST_LOG:g} and {LARGEST_LOG:g}",
+        )
+    check_numbers("centres", arrays["centres"], count)
+    check_numbers("kappas", arrays["kappas"], count, 2)
+    require(bool((arrays["kappas"] > 0).all()), "kappas must be positive")
+
+    def part(name: str) -> dict[str, Any]:
+        return {key: arrays[f"{name}_{key}"] for key in FEATURES[name]}
+
+    rows, cols = (
+        FeatureTable.unpack(header[name], part(name), size)
+        for name, size in zip(ITEMS, shape, strict=True)
+    )
+    return CellFeatures(
+        tuple(Objective(objective, level) for level in header["levels"]),
+        (arrays[HISTORY[0]], arrays[HISTORY[1]]), header["mean_scale"], arrays["centres"],
+        arrays["kappas"], rows, cols, FeatureSchema.unpack(header["features"], part("features")),
+    )  # fmt: skip
+
+
+def _unpack_shifts(
+    header: dict[str, Any], arrays: Arrays, features: CellFeatures, n_fits: int
+) -> GroupShifts | None:
+    """Check the shifts of groups, if there are any."""
+    column = header["group"]
+    if column is None:
+        return None
+    sizes = {
+        n_fits + 1 + place: len(categories)
+        for name in (one for names in features.names for one in names)
+        for place, categories in [features.place(name)]
+        if categories is not None
+    }
+    require(type(column) is int and column in sizes, "group must be a feature of categories")
+    shifts = arrays["group_shifts"]
+    check_numbers("group_shifts", shifts, sizes[column], len(header["levels"]))
+    require(bool((np.abs(shifts) <= LARGEST).all()), f"group_shifts must be up to {LARGEST:g}")
+    return GroupShifts(column, shifts)
+
+
+def _unpack_parts(
+    kind: str, header: dict[str, Any], arrays: Arrays, features: CellFeatures, n_fits: int
+) -> tuple[Part, ...]:
+    """Check the starts and the trees of all objectives."""
+    count, n_columns = len(header["levels"]), n_fits + 1 + features.width
+    indices, coefficients, intercepts = (arrays[f"{kind}_{key}"] for key in STARTS)
+    right = indices.dtype == np.int64 and indices.ndim == 2 and len(indices) == count
+    require(right, f"{kind}_indices must be int64, one line per objective")
+    check_numbers(f"{kind}_coefficients", coefficients, *indices.shape)
+    check_numbers(f"{kind}_intercepts", intercepts, count)
+    right = bool((np.abs(coefficients) <= LARGEST).all() and (np.abs(intercepts) <= LARGEST).all())
+    require(right, f"coefficients of starts must be up to {LARGEST:g}")
+    parts = []
+    for t in range(count):
+        allowed = [*range(n_fits + 1), *(n_fits + 1 + features.own_places(t))]
+        require(
+            bool(np.isin(indices[t], allowed).all()), f"{kind}_indices must be of start columns"
+        )
+        start = LinearStart(
+            indices[t], coefficients[t], float(intercepts[t]), header["low"], header["high"]
+        )
+        trees = {key: arrays[f"{kind}_{t}_{key}"] for key in ARRAYS}
+        parts.append(Part(start, Forest.unpack(trees, n_columns)))
+    return tuple(parts)
+
+
+def _unpack_fits(stored: StoredModel) -> Fits:
+    """Return the fits by level and fold."""
+    levels, folds = stored.header["fitted"], stored.header["folds"]
+    right = type(levels) is int and type(folds) is int and levels >= 2 and folds >= 1
+    right = right and levels * folds == len(stored.fits)
+    require(right, "fitted and folds must match the number of fits")
+    names = [[_name(place, fold) for fold in range(folds)] for place in range(levels)]
+    check_keys(stored.fits.keys(), {name for level in names for name in level}, "fit")
+    fits = tuple(tuple(Factorization(**stored.fits[name]) for name in level) for level in names)
+    every = [fit for level in fits for fit in level]
+    for what, values in (
+        ("shape", {fit.shape for fit in every}),
+        ("dtype", {fit.X.dtype for fit in every}),
+        ("choice of intercepts", {fit.rows.has_intercepts for fit in every}),
+    ):
+        require(len(values) == 1, f"all fits must have the same {what}")
+    require(all(fit.row_labels is None for fit in every[1:]), "only the first fit may have labels")
+    return fits
+
+
+PROPORTIONS = ("coverage", "dense_coverage", "deciles")  # NaN if no cell is verifiable
+TYPES = {"float": float, "int": int, "bool": bool, "str": str}
+
+
+def unpack_coverage(records: Any, taus: list[float]) -> tuple[CoverageReport, ...]:
+    """Check one coverage report per quantile."""
+    right = isinstance(records, list) and len(records) == len(taus)
+    require(right, "coverage must be one report per quantile")
+    reports = []
+    for record, tau in zip(records, taus, strict=True):
+        require(isinstance(record, dict), "coverage must have the fields of a report")
+        names = {field.name for field in fields(CoverageReport)}
+        check_keys(record.keys(), names, "field of coverage")
+        for field in fields(CoverageReport):
+            value, kind = record[field.name], str(field.type)
+            is_right = _is_proportion if field.name in PROPORTIONS else _is_number
+            if field.name in ("cold", "groups"):
+                record[field.name] = _unpack_groups(value)
+                continue
+            if kind.startswith("tuple"):
+                length = 2 if field.name == "interval" else 10
+                right = isinstance(value, list) and len(value) == length
+                right = right and all(map(is_right, value))
+                record[field.name] = tuple(value) if right else ()
+            elif kind.startswith("dict"):
+                right = isinstance(value, dict) and set(value) == set(BASELINES)
+                right = right and all(map(_is_number, value.values()))
+            elif kind == "float":
+                right = is_right(value)
+            else:
+                right = type(value) is TYPES[kind]
+            require(right, f"coverage must have a valid {field.name}")
+        require(record["tau"] == tau, "coverage must be of the stored quantiles")
+        reports.append(CoverageReport(**record))
+    return tuple(reports)
+
+
+def _unpack_groups(records: Any) -> tuple[GroupCoverage, ...]:
+    """Check the coverage of groups."""
+    require(isinstance(records, list), "groups of coverage must be a list")
+    found = []
+    for record in records:
+        right = isinstance(record, dict)
+        right = right and set(record) == {field.name for field in fields(GroupCoverage)}
+        right = right and type(record["name"]) is str and type(record["cells"]) is int
+        right = right and isinstance(record["interval"], list) and len(record["interval"]) == 2
+        right = right and all(map(_is_proportion, [record["coverage"], *record["interval"]]))
+        right = right and _is_number(record["pinball"]) and _is_number(record["baseline"])
+        require(right, "groups of coverage must have valid fields")
+        found.append(GroupCoverage(**record | {"interval": tuple(record["interval"])}))
+    return tuple(found)
+
+
+def _is_proportion(value: Any) -> bool:
+    return type(value) is float and (math.isnan(value) or 0 <= value <= 1)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)

@@ -1,0 +1,106 @@
+"""`BoostedLevels`: expectile levels of every cell, with boosted trees."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fastemf.models.boosted import Boosted
+from fastemf.models.boosted_explanation import BoostedExplanation, explain_boosted
+from fastemf.models.boosted_file import write_boosted
+from fastemf.models.evaluation import Evaluation, Score, evaluate_level
+from fastemf.models.file import BOOSTED_LEVELS
+from fastemf.models.levels import LevelMethods
+from fastemf.models.reading import CellValues
+from fastemf.support.arrays import Array
+from fastemf.support.validation import check_fitted_level
+
+
+@dataclass(frozen=True, slots=True)
+class LevelReport:
+    """Out-of-fold figures of one expectile level.
+
+    Attributes
+    ----------
+    omega : float
+        The level.
+    effective_omega : float
+        The level of the predictions on cells that were not fitted: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
+    loss : float
+        Mean expectile loss, in squared units of the data.
+    constant : float
+        That of the best constant.
+    """
+
+    omega: float
+    effective_omega: float
+    loss: float
+    constant: float
+
+    def __str__(self) -> str:
+        relative = self.loss / self.constant if self.constant > 0 else 0.0
+        return (
+            f"omega={self.omega:g}: out-of-fold loss {relative:.3f} relative to a constant, "
+            f"effective omega {self.effective_omega:.3f}"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BoostedLevels(LevelMethods, Boosted):
+    """Expectile levels of every cell, from cross-fitted models and boosted trees.
+
+    ``fastemf.complete_levels(..., boost=True)`` returns it. The predictions of a cell are sorted
+    across the levels.
+
+    Attributes
+    ----------
+    fits, labels, normal, features, combination
+        As in `Quantiles`.
+    reports : tuple of LevelReport
+        Out-of-fold figures of each level.
+
+    Examples
+    --------
+    >>> import fastemf
+    >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+    >>> levels = fastemf.complete_levels(R, (0.1, 0.9), k=2, boost=True)
+    >>> levels.predict([3, 4, 5], 7).shape
+    (3, 2)
+    """
+
+    reports: tuple[LevelReport, ...]
+
+    @property
+    def omegas(self) -> tuple[float, ...]:
+        """The expectile levels, in increasing order."""
+        return self._fitted
+
+    def __repr__(self) -> str:
+        return self._describe("omegas")
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *map(str, self.reports)])
+
+    def explain(
+        self, row: Any, col: Any, *, omega: float, unknown: str = "error", features: Any = None,
+        row_features: Any = None, col_features: Any = None,
+    ) -> BoostedExplanation:  # fmt: skip
+        """Decompose one level of one cell into contributions: see `Quantiles.explain`."""
+        place = check_fitted_level(omega, self.omegas, "omega")
+        return explain_boosted(
+            self, place, *self._read_cell(row, col, unknown, features, row_features, col_features)
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""
+        write_boosted(path, BOOSTED_LEVELS, self, [asdict(report) for report in self.reports])
+
+    def _evaluate_cells(self, cells: CellValues) -> Evaluation:
+        predicted = self._predict_cells(cells.rows, cells.cols, cells.side)
+        scores: list[Score] = []
+        for t, omega in enumerate(self.omegas):
+            [training] = (level[0].training for level in self.fits[:-1] if level[0].omega == omega)
+            own: Array = predicted[:, t]
+            scores += evaluate_level(cells, omega, own, training)
+        return Evaluation(tuple(scores), cells.values.size)

@@ -1,1 +1,0 @@
-"""Quantiles from expectile fits: out-of-fold features, pinball regression, coverage report."""
