@@ -100,9 +100,11 @@ def _read_entries(
     kinds += [] if header.field == "pattern" else [("value", FIELDS[header.field])]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there are no lines
+        # Older versions of NumPy only warn that they cut 1.5 to 1.
+        warnings.simplefilter("error", DeprecationWarning)
         try:
             table = np.loadtxt(file, kinds, comments=None, ndmin=1)
-        except ValueError as error:
+        except (ValueError, DeprecationWarning) as error:
             names = ", ".join(name for name, _ in kinds)
             reason = str(error).partition(";")[0]  # what follows is about arguments of loadtxt
             raise ValueError(f"expected lines of {names} after the size: {reason}") from None

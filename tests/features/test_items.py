@@ -98,7 +98,9 @@ def test_types_of_files_are_those_in_memory(tmp_path):
             "naive": pa.array(times),
             "decimal": pa.array([1, None, 3]).cast(pa.decimal128(30, 2)),
             "small": pa.array([1, None, 255], pa.uint8()),
-            "half": pa.array([0.5, None, 2.0], pa.float16()),
+            "half": pa.array(
+                np.array([0.5, 0, 2], np.float16), mask=np.array([False, True, False])
+            ),
             "plan": pa.array(["b", None, "a"]).dictionary_encode(),
         }
     )

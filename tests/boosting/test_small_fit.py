@@ -1,0 +1,93 @@
+"""One small fit of quantiles and of levels, also without the JIT: files, groups, new rows."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fastemf
+from fastemf.boosting import out_of_fold
+
+RNG = np.random.default_rng(0)
+I, J = np.nonzero(RNG.random((30, 20)) < 0.8)
+REGIONS = np.array(["eu", "us", None], object)[np.arange(30) % 3]
+LOG = pd.DataFrame(
+    {"client": [f"c{i}" for i in I], "service": J, "hour": RNG.integers(0, 24, I.size)}
+)
+LOG["ms"] = np.exp(RNG.normal(0, 0.5, I.size) + 0.1 * (I % 7) + 0.1 * (J % 5)) * (1 + (I % 3))
+CLIENTS = pd.DataFrame({"client": [f"c{i}" for i in range(30)], "region": REGIONS})
+NAMES = {"rows": "client", "cols": "service", "values": "ms"}
+SETTINGS = {"reg": 0.3, "max_iter": 30, "n_jobs": 1, "row_features": CLIENTS, "features": ["hour"]}
+
+
+@cache
+def quantiles():
+    return fastemf.complete_quantiles(LOG, (0.3, 0.8), 1, groups="region", **NAMES, **SETTINGS)
+
+
+@cache
+def levels():
+    return fastemf.complete_levels(
+        LOG, (0.2, 0.8), 1, boost=True, intercepts=True, **NAMES, **SETTINGS
+    )
+
+
+@pytest.mark.parametrize("make", [quantiles, levels])
+def test_files_single_cells_and_explanations(make, tmp_path):
+    model = make()
+    predicted = model.predict(LOG)
+    assert (np.diff(predicted, axis=-1) >= 0).all()
+    assert LOG.ms.min() <= predicted.min() <= predicted.max() <= LOG.ms.max()
+    model.save(tmp_path / "model.npz")
+    loaded = fastemf.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(LOG), predicted)
+    assert str(loaded) == str(model)
+    many = model.predict(["c1", "c2"], [3, 4])
+    np.testing.assert_array_equal([model.predict("c1", 3), model.predict("c2", 4)], many)
+    level = {"tau": 0.8} if make is quantiles else {"omega": 0.8}
+    for client in ("c1", "new"):
+        given = {"features": {"hour": 4}, "row_features": {"region": ["eu"]}}
+        found = model.explain(client, 3, **level, **given)
+        assert {"client", "service", "region", "hour"} < set(found.parts)
+        assert found.value == pytest.approx(sum(found.parts.values()))
+        assert found.value == model.predict(client, 3, **given)[1]
+    assert "the client is new" in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("make", [quantiles, levels])
+def test_new_rows_are_appended(make):
+    model = make()
+    new = LOG[LOG.client == "c3"].assign(client="new")
+    more = model.extend(new, row_features=pd.DataFrame({"client": ["new"], "region": ["eu"]}))
+    assert more.shape == (31, 20)
+    np.testing.assert_array_equal(more.predict(LOG), model.predict(LOG))
+    found, like = more.predict(["new"], [5])[0], model.predict(["c3"], [5])[0]
+    np.testing.assert_allclose(found, like, rtol=0.5)
+
+
+def test_groups_are_reported_and_calibrated(monkeypatch):
+    report = quantiles().coverage[1]
+    assert [group.name for group in report.groups] == ["eu", "us"]
+    weights = [group.cells for group in report.groups]
+    assert sum(weights) == np.count_nonzero(I % 3 < 2)
+    monkeypatch.setattr(out_of_fold, "FEWEST_CALIBRATED", 100)
+    settings = {"groups": "region", **NAMES, **SETTINGS}
+    plain, model = (
+        fastemf.complete_quantiles(LOG, 0.8, 1, calibrate=calibrate, **settings)
+        for calibrate in (None, "groups")
+    )
+    before, after = (one.predict(LOG)[:, 0] for one in (plain, model))
+    np.testing.assert_array_equal(after[I % 3 == 2], before[I % 3 == 2])  # without a group
+    for code, group in enumerate(model.coverage[0].groups):
+        shift = float(model.combination.shifts.by_code[code, 0])
+        own = (code == I % 3) & (before + shift < LOG.ms.max()) & (before < LOG.ms.max())
+        np.testing.assert_allclose(after[own], before[own] + shift)
+        assert shift != 0
+        assert abs(group.coverage - 0.8) < 0.1
+    with pytest.raises(ValueError, match="groups must be a feature of categories, got 'hour'"):
+        fastemf.complete_quantiles(LOG, 0.5, 1, groups="hour", **NAMES, **SETTINGS)
+    with pytest.raises(ValueError, match="groups must name a feature"):
+        fastemf.complete_quantiles(LOG, 0.5, 1, calibrate="groups", **NAMES)
