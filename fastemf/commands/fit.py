@@ -30,10 +30,7 @@ def add_commands(commands: Any) -> None:
         "--at", nargs="+", default=[0.5, 0.95, 0.99], metavar="TAU", validation=False,
         help="quantiles in (0, 1), after the data or before another option (default 0.5 0.95 0.99)",
     )  # fmt: skip
-    group = parser.add_argument_group("side features")
-    text = "further columns of the data that predict the values, such as the hour"
-    group.add_argument("--features", nargs="+", metavar="NAME", type=parse_utf8, help=text)
-    add_item_features(group)
+    _add_side_features(parser)
     group = parser.add_argument_group("checkpoints")
     text = "save the state of each fit, in one file per fit whose name starts with that of FILE"
     group.add_argument("--checkpoint", metavar="FILE", help=text)
@@ -50,7 +47,7 @@ def add_commands(commands: Any) -> None:
         "smaller for the lower tail. It is not a quantile",
     )  # fmt: skip
 
-    _add_fit(
+    parser = _add_fit(
         commands, "levels", run_levels,
         "fit several expectile levels",
         "Fit a low-rank model at several expectile levels to the observations in a file. fastemf "
@@ -59,6 +56,16 @@ def add_commands(commands: Any) -> None:
         help="two or more expectile levels in (0, 1), after the data or before another option "
         "(default 0.1 0.5 0.9). They are not quantiles",
     )  # fmt: skip
+    text = "combine cross-fitted models with boosted trees, as for quantiles"
+    parser.add_argument("--boost", action="store_true", help=text)
+    _add_side_features(parser)
+
+
+def _add_side_features(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("side features")
+    text = "further columns of the data that predict the values, such as the hour"
+    group.add_argument("--features", nargs="+", metavar="NAME", type=parse_utf8, help=text)
+    add_item_features(group)
 
 
 def _add_fit(
@@ -91,7 +98,9 @@ def run_fit(args: argparse.Namespace) -> None:
 
 def run_levels(args: argparse.Namespace) -> None:
     """Fit several levels."""
-    _fit(args, "complete_levels", args.omegas, validation=args.validation)
+    side = {"features": args.features, **item_features(args)}
+    options = {"validation": args.validation, "boost": args.boost}
+    _fit(args, "complete_levels", args.omegas, **options, **side)
 
 
 def _fit(args: argparse.Namespace, task: str, at: Any, **options: Any) -> None:

@@ -46,9 +46,9 @@ def print_model(
 
 
 def describe(model: Any) -> dict[str, Any]:
-    """Return the facts of a `Factorization`, of each level of `Levels`, or of `Quantiles`."""
-    coverage = getattr(model, "coverage", None)
-    fits = list(getattr(model, "fits", [model])) if coverage is None else list(model.fits[0])
+    """Return the facts of a model of any kind."""
+    is_boosted = hasattr(model, "combination")
+    fits = list(model.fits[0]) if is_boosted else list(getattr(model, "fits", [model]))
     first = fits[0]
     facts = {
         "shape": list(model.shape),
@@ -61,12 +61,13 @@ def describe(model: Any) -> dict[str, Any]:
         "intercepts": first.rows.has_intercepts,
         "censored": first.imputation is not None,
     }
-    if coverage is not None:
+    if is_boosted:
         facts["fits"] = sum(map(len, model.fits))
         sides = ("rows", "columns", "observations")
         facts["features"] = dict(zip(sides, map(list, model.features.names), strict=True))
-        facts["quantiles"] = [asdict(report) for report in coverage]
-        return facts
+        if hasattr(model, "coverage"):
+            return facts | {"quantiles": [asdict(report) for report in model.coverage]}
+        return facts | {"boosted": list(map(str, model.reports))}
     return facts | {
         "levels": [
             {
@@ -131,8 +132,9 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         if facts[f"unseen_{side}"]:
             text += f" ({facts[f'unseen_{side}']:,} without observations)"
         lines.append((side, text))
-    if "quantiles" in facts:
-        lines.append(("predicts", f"quantiles, from {facts['fits']} expectile fits"))
+    if "features" in facts:
+        what = "quantiles" if "quantiles" in facts else "expectiles"
+        lines.append(("predicts", f"{what}, from {facts['fits']} expectile fits and trees"))
         listed = [f"{', '.join(of)} of {side}" for side, of in facts["features"].items() if of]
         lines += [("features", "; ".join(listed))] if listed else []
     else:
@@ -141,6 +143,7 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         lines.append(("predicts", " + ".join(terms)))
     if facts["censored"]:
         lines.append(("censored", "censored values were imputed"))
+    lines += [("level", text) for text in facts.get("boosted", [])]
     for report in facts.get("quantiles", []):
         lines += _render_coverage(report)
     for level in facts.get("levels", []):

@@ -785,6 +785,17 @@ def test_quantiles_equal_those_of_python(quantiles_model, quiet):
 
 
 @pytest.mark.compiled
+def test_boosted_levels_equal_those_of_python(quiet):
+    table_files.write_table("log.csv", LOG)
+    text = quiet("levels", "log.csv", *SMALL, "--omegas", "0.2", "0.8", "--boost", "-o", "l.npz")
+    expected = by_api(at=(0.2, 0.8), task=fastemf.complete_levels, boost=True)
+    same_predictions("l.npz", expected)
+    for report in expected.reports:
+        assert str(report) in text
+    assert quiet("info", "l.npz") == text
+
+
+@pytest.mark.compiled
 def test_options_reach_the_quantiles(quiet):
     table_files.write_table("log.csv", LOG | {"calls": 1 + np.arange(150) % 3})
     given = ["--weights", "calls", "--reg", "0.5", "--tol", "0.01", "--seed", "3", "--jobs", "1"]
