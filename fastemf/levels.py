@@ -135,7 +135,7 @@ def complete_levels(
     """
     levels = check_levels(omegas)
     side = ItemTables(row_features, col_features)
-    if not boost and (features is not None or side != (None, None)):
+    if not boost and any(one is not None for one in (features, *side)):
         raise ValueError("features, row_features and col_features need boost=True")
     if boost and (validation is not None or not isinstance(init, str) or init != "spectral"):
         raise ValueError("init and validation must have their defaults for boost=True")

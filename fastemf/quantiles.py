@@ -182,7 +182,7 @@ def complete_quantiles(
     ):
         fit = fit_boosted(
             given, settings, names, censored, objectives, tuple(OTHER_LEVELS),
-            ItemTables(row_features, col_features),
+            ItemTables(row_features, col_features, groups),
         )  # fmt: skip
     combination, observed, masks = fit.combination, fit.observed, {}
     if groups is not None:

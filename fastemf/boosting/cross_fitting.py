@@ -126,7 +126,7 @@ class CrossFit:
             yield self._fit_fold(engine.replace(sample=sample), tuning, settings, checkpoint)
 
     def _open_checkpoint(self, settings: Settings, fold: int) -> CheckpointFile | None:
-        name = f"{self._name}-{settings.omega:g}-{fold}"
+        name = f"{self._name}-{settings.omega!r}-{fold}"
         own = replace(settings, checkpoint=checkpoint_for(settings, name))
         return open_checkpoint(own, lambda: [*self._digests(), name], SEED)
 

@@ -57,6 +57,7 @@ class ItemTables(NamedTuple):
 
     rows: Any
     cols: Any
+    groups: str | None = None  # name of a feature of categories
 
     def read(
         self, source: Source, names: ColumnNames
@@ -64,7 +65,7 @@ class ItemTables(NamedTuple):
         """Read them in the order of a source; the third part is about its observations."""
         labels = source.row_labels, source.col_labels
         tables = []
-        for axis, given in enumerate(self):
+        for axis, given in enumerate((self.rows, self.cols)):
             size = source.shape[axis]
             if given is None:
                 tables.append(FeatureTable.fit({}, size))
@@ -73,6 +74,8 @@ class ItemTables(NamedTuple):
         rows, cols = tables
         observed = FeatureSchema.fit({}) if source.features is None else source.features.schema
         check_feature_names(observed.names, rows.schema.names, cols.schema.names, names)
+        if self.groups is not None:
+            _check_groups(self.groups, (rows.schema, cols.schema, observed))
         return rows, cols, observed
 
 
@@ -112,6 +115,16 @@ def fit_boosted(
         fits, (source.row_labels, source.col_labels), normal, mean_features(by_fold), combination,
         cells, observed, cold, _censored_cells(data, cells),
     )  # fmt: skip
+
+
+def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:
+    known = [one for schema in schemas for one in schema.names]
+    if name not in known:
+        raise ValueError(
+            f"groups must be a feature of the model ({', '.join(known) or 'none'}), got {name!r}"
+        )
+    if not any(name in (schema.names[at] for at in schema.categorical) for schema in schemas):
+        raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
 
 
 def check_boosted_solver(solver: str | Solver) -> Solver:

@@ -87,7 +87,11 @@ def fit_combination(
     known_parts, of_known = cold_parts, of_cold.select(of_cold.kinds == KNOWN)  # if none is known
     if known.size:
         known_parts, of_known = fitter.fit(known, kinds[is_known], np.zeros(known.size, bool))
-    natural = of_cold.select(np.isin(of_cold.at, unknown))
+    is_natural = np.isin(of_cold.at, unknown)
+    if of_known.at.size:  # in the proportions of the data
+        folds = np.unique(cells.folds[of_known.at])
+        is_natural &= np.isin(cells.folds[of_cold.at], folds)
+    natural = of_cold.select(is_natural)
     combination = Combination(known_parts, cold_parts, fitter.low, fitter.high)
     return combination, join(of_known, natural), of_cold
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from fastemf.support.arrays import Floats
 
 MAX_KNOTS = 4096
+SMALLEST = 1e-9  # proportion at the outermost knots
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +40,10 @@ class NormalScores:
             last = knots.size - 1
             kept = np.unique(np.concatenate([[0], np.minimum(inner, last), [last]]))
             knots, proportions = knots[kept], proportions[kept]
-        return cls(knots, ndtri(proportions))
+        # Tiny weights leave proportions that are equal, or not between 0 and 1, after rounding.
+        scores = ndtri(np.clip(proportions, SMALLEST, 1 - SMALLEST))
+        increasing = np.diff(np.maximum.accumulate(scores), prepend=-np.inf) > 0
+        return cls(knots[increasing], scores[increasing])
 
     def to_scores(self, values: NDArray[np.floating]) -> Floats:
         """Transform values to scores."""

@@ -76,12 +76,10 @@ class Groups(NamedTuple):
 def find_groups(cells: ObservedCells, features: CellFeatures, n_fits: int, name: str) -> Groups:
     """Find the groups of observations, given the name of a feature."""
     place, names = features.place(name)
-    if names is None:
-        raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
     given = SideFeatures(observed=cells.features)
     none = [np.zeros(cells.values.size)] * n_fits
     codes = features.columns(none, cells.rows, cells.cols, given)[:, n_fits + 1 + place]
-    return Groups(n_fits + 1 + place, names, codes)
+    return Groups(n_fits + 1 + place, names or (), codes)
 
 
 def calibrate_groups(

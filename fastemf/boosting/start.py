@@ -99,9 +99,12 @@ def _solve_reweighted(A: Floats, y: Floats, v: Floats, omega: float) -> Floats:
     """Return the coefficients of an expectile regression."""
     from scipy.optimize import nnls
 
-    scales = np.maximum(np.mean(np.abs(A - np.mean(A, axis=0)), axis=0), np.finfo(float).tiny)
-    X, coefficients, above = A / scales, np.zeros(A.shape[1]), np.zeros(y.size, bool)
-    weights = v
+    scales, found = _spreads(A), np.zeros(A.shape[1])
+    used = scales > 1e-9 * (float(_spreads(y)) or 1.0)
+    if not used.any():
+        return found
+    X, coefficients = A[:, used] / scales[used], np.zeros(np.count_nonzero(used))
+    weights, above = v, np.zeros(y.size, bool)
     for _ in range(MOST_STEPS):
         about = np.sum(weights[:, None] * X, axis=0) / np.sum(weights)
         middle = np.sum(weights * y) / np.sum(weights)
@@ -117,7 +120,8 @@ def _solve_reweighted(A: Floats, y: Floats, v: Floats, omega: float) -> Floats:
         weights = v * sign_weights(residuals, omega)
         if np.array_equal(previous, above):
             break
-    return np.asarray(coefficients / scales)
+    found[used] = coefficients / scales[used]
+    return found
 
 
 def _spreads(columns: Floats) -> Floats:

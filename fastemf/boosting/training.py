@@ -104,7 +104,7 @@ def boost(table: TrainingTable, start: Floats, objective: Objective) -> Boosted:
     settings = table.settings | objective.parameters() | own
     table.data.set_label(residuals / unit)
     if table.weights is not None:
-        table.data.set_weight(table.weights)
+        table.data.set_weight(table.weights / np.mean(table.weights))
     boosters = [_Booster(table, settings, objective, fold) for fold in table.evaluated]
     count = _choose_count(boosters)
     if not count:

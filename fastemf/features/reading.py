@@ -94,8 +94,12 @@ def has_labels(given: Any, labels: Labels | None) -> bool:
     """
     if is_source(given):
         return True
-    if labels is None or labels.name is None:
+    if hasattr(given, "to_frame") and not is_frame(given):  # a Series of pandas
+        given = given.to_frame()
+    if labels is None:
         return False
+    if is_frame(given) and labels.name is None:  # the index has the labels, as in the fit
+        return type(given.index).__name__ != "RangeIndex"
     if isinstance(given, Mapping):
         return labels.name in given
     if not is_table(given):

@@ -85,6 +85,10 @@ class Boosted(Model):
 
     # --- prediction of cells ---------------------------------------------------------------
 
+    @property
+    def _ranks_unseen(self) -> bool:
+        return True
+
     @cached_property
     def _means(self) -> list[MeanFit]:
         return [MeanFit(level) for level in self.fits]

@@ -71,10 +71,12 @@ def _unpack_reports(records: Any, fields: dict[str, Any]) -> tuple[LevelReport, 
     levels = [one.level for one in fields["features"].objectives]
     right = isinstance(records, list) and len(records) == len(levels)
     require(right, "reports must be one per level")
+    own = {level[0].omega for level in fields["fits"][:-1]}
+    require(set(levels) <= own, "levels must be those of the fits")
     names = set(LevelReport.__dataclass_fields__)
     for record, level in zip(records, levels, strict=True):
         right = isinstance(record, dict) and set(record) == names
-        right = right and all(type(one) is float and math.isfinite(one) for one in record.values())
+        right = right and all(type(one) is float and not math.isinf(one) for one in record.values())
         require(right and record["omega"] == level, "reports must have numbers of each level")
     return tuple(LevelReport(**record) for record in records)
 

@@ -74,6 +74,11 @@ class Predictor(ABC):
         return NOT_GIVEN
 
     @property
+    def _ranks_unseen(self) -> bool:
+        """Whether rows without observations have predictions that depend on the column."""
+        return self.axes[0].has_intercepts
+
+    @property
     def _feature_schema(self) -> GivenFeatures | None:
         """The side features of observations, if the model has any."""
         return None
@@ -389,8 +394,9 @@ class Predictor(ABC):
                 return np.where(i < 0, np.nan, predicted) if unknown == "nan" else predicted
 
             return rank_rows(
-                self.axes, predict, rows, n, largest=order == "largest", seen=seen, screen=screen
-            )
+                self.axes, predict, rows, n, largest=order == "largest", seen=seen, screen=screen,
+                ranks_unseen=self._ranks_unseen,
+            )  # fmt: skip
 
         every = np.atleast_1d(rows)
         if all(one is None for one in given):

@@ -47,18 +47,19 @@ def rank_rows(
     largest: bool,
     seen: Side | None,
     screen: Screen | None = None,
+    ranks_unseen: bool = True,
 ) -> Ranking:
     """Find the n best columns of each row, except seen cells and columns without observations.
 
-    Rows without observations, and unknown rows (-1), are ranked by the columns alone; without
-    intercepts they get no columns. With a `screen`, which predicts known rows approximately,
+    Rows without observations, and unknown rows (-1), are ranked by the columns alone, or get no
+    columns unless `ranks_unseen`. With a `screen`, which predicts known rows approximately,
     `predict` is called only for the candidates.
     """
     what = f"a ranking of {n} columns for {rows.size} rows"
     check_memory(16 * rows.size * n, what, "lower n, or rank some")
     cols = np.full((rows.size, n), -1, np.int64)
     values = np.full((rows.size, n), np.nan, axes[0].factor.dtype)
-    no_rows = axes[0].unseen[:0] if axes[0].has_intercepts else axes[0].unseen
+    no_rows = axes[0].unseen[:0] if ranks_unseen else axes[0].unseen
     excluded, sign = _Excluded(axes[1].unseen, seen), 1.0 if largest else -1.0
     search = _Search(rows, axes[1].size, excluded, sign, (cols, values))
     has_columns = ~np.isin(rows, no_rows)

@@ -91,3 +91,51 @@ def test_groups_are_reported_and_calibrated(monkeypatch):
         fastemf.complete_quantiles(LOG, 0.5, 1, groups="hour", **NAMES, **SETTINGS)
     with pytest.raises(ValueError, match="groups must name a feature"):
         fastemf.complete_quantiles(LOG, 0.5, 1, calibrate="groups", **NAMES)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_levels_without_intercepts_have_finite_cold_starts(seed, tmp_path):
+    # The fits of a cell with a new row and a new column are exactly 0.
+    R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.6, random_state=seed).R.toarray()
+    R[R == 0] = np.nan
+    R[3] = np.nan
+    with pytest.warns(UserWarning, match="1 rows and 0 columns have no observations"):
+        model = fastemf.complete_levels(R, (0.1, 0.9), 2, boost=True, reg=0.3, max_iter=30)
+    model.save(tmp_path / "levels.npz")
+    loaded = fastemf.load(tmp_path / "levels.npz")
+    predicted = loaded.predict(3, np.arange(20))
+    assert np.isfinite(predicted).all()
+    best = loaded.rank(3, 2, order="smallest", omega=0.9)
+    np.testing.assert_array_equal(best.values, np.sort(predicted[:, 1])[:2])
+
+
+def test_constant_data(tmp_path):
+    model = fastemf.complete_levels(np.ones((15, 10)), (0.3, 0.9), 1, boost=True)
+    model.save(tmp_path / "levels.npz")
+    assert fastemf.load(tmp_path / "levels.npz").predict(1, 2).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("tiny", [1e-17, 1e-14])
+def test_weights_may_be_tiny(tiny, tmp_path):
+    R = np.random.default_rng(0).lognormal(size=(20, 15))
+    weights = np.where(np.sort(R.ravel())[-5] <= R, tiny, 1.0)
+    model = fastemf.complete_quantiles(R, 0.5, 1, weights=weights, reg=0.3)
+    model.save(tmp_path / "quantiles.npz")
+    assert np.isfinite(fastemf.load(tmp_path / "quantiles.npz").predict_block([0])).all()
+
+
+def test_an_index_of_labels_without_a_name_is_matched_by_label():
+    labels = [f"r{i}" for i in range(20)]
+    R = pd.DataFrame(np.random.default_rng(0).lognormal(size=(20, 15)), index=labels)
+    ages = pd.DataFrame({"age": np.arange(20.0)}, index=labels)
+    model = fastemf.complete_quantiles(R, 0.5, 1, row_features=ages, reg=0.3)
+    some = ["r0", "r9", "r4"]
+    found = model.predict(some, 2, row_features=ages.loc[["r4", "r9", "r0"]])
+    np.testing.assert_array_equal(found, model.predict(some, 2))
+    found = model.predict(some, 2, row_features=ages.age.loc[["r4", "r9", "r0"]])
+    np.testing.assert_array_equal(found, model.predict(some, 2))
+
+
+def test_features_need_boosting():
+    with pytest.raises(ValueError, match="need boost=True"):
+        fastemf.complete_levels(np.eye(3), (0.1, 0.9), 1, row_features=np.ones((3, 1)))
