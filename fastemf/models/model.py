@@ -14,7 +14,8 @@ from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.models import reading
 from fastemf.models.fold_in import check_new
-from fastemf.models.predictor import UNKNOWN, Predictor, check_known_cells
+from fastemf.models.predictor import UNKNOWN, check_known_cells
+from fastemf.models.search import SearchMethods
 from fastemf.models.summary import Summary, summarize_axis
 from fastemf.sources.memory import Observations
 from fastemf.support.validation import check_axis, check_choice
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fastemf.models.evaluation import Evaluation
 
 
-class Model(Predictor):
+class Model(SearchMethods):
     """A fitted model of one matrix, with one expectile level, several levels, or quantiles."""
 
     # --- what a subclass defines -----------------------------------------------------------
