@@ -26,7 +26,7 @@ EVERY_PAIR = [(one, other) for one in STATISTICS for other in STATISTICS]
 def screens():
     """Screen few cells too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastemf.models.predictor.CELLS_PER_BLOCK", 0)
+        patch.setattr("fastemf.models.search.CELLS_PER_BLOCK", 0)
         yield
 
 
@@ -122,7 +122,7 @@ def assert_sorted(fit, n, largest=True, seen=None):
     assert found.values.dtype == fit.X.dtype
     same(found, expected)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fastemf.models.predictor.CELLS_PER_BLOCK", np.inf)
+        patch.setattr("fastemf.models.search.CELLS_PER_BLOCK", np.inf)
         same(fit.rank(None, n, order=order, seen=R), expected)
     return found
 
