@@ -134,14 +134,17 @@ def fit_data(
     if result is not None:
         final = weighted.replace(observations=gathered.observations)
         adjustments = _find_adjustments(final, end, result, settings)
+        effects = adjustments.effects[0]
+        tables = 0 if effects is None else len(effects.corrections.each)
+        tuned = replace(result.tuning, tables=tables)
     training = None
     if keep_baselines:
         training = fit_baselines(engine, intercept_ridge(result, engine), settings.n_threads)
     model = make_model(
         end, engine, settings, adjustments, "equal" if result is None else result.family,
         labels=(observations.row_labels, observations.col_labels), history=end.history,
-        tuning=tuned if result is None else result.tuning, training=training,
-        value_name=data.value_name, imputation=imputation,
+        tuning=tuned, training=training,
+        value_name=data.value_name, imputation=imputation, censored=data.censored,
     )  # fmt: skip
     return FitResult(model, result)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fastemf.censoring.coverage import CensoredCells
+from fastemf.censoring.limits import parse_codes, parse_limit
 from fastemf.loss import expectile_loss, sign_weights
 from fastemf.support.arrays import Array, Floats, Ints, Mask
 from fastemf.support.validation import check_level, check_proportion
@@ -199,40 +201,59 @@ def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> f
 
 
 def pinball_loss(
-    values: ArrayLike, predicted: ArrayLike, tau: float, weights: ArrayLike | None = None
-) -> float:
+    values: ArrayLike, predicted: ArrayLike, tau: float, weights: ArrayLike | None = None, *,
+    censored: Any = None,
+) -> float:  # fmt: skip
     """Return the mean of r (τ − 1(r < 0)), where r = value − prediction.
 
     This is the proper score of the τ-quantile, as the expectile loss is for an expectile; at 0.5 it
-    is half the mean absolute error. `weights` are frequency weights, as in `fastemf.complete`.
+    is half the mean absolute error. `weights` are frequency weights, and `censored` is a limit or
+    one mark per value, as in `fastemf.complete`. With a limit, r = min(value, limit) −
+    min(prediction, limit), which is still a proper score; for a left limit, the larger ones.
 
     Examples
     --------
     >>> from fastemf.metrics import pinball_loss
     >>> pinball_loss([1.0, 3.0], [2.0, 2.0], tau=0.9)  # (0.1 * 1 + 0.9 * 1) / 2
     0.5
+    >>> pinball_loss([1.0, 20.0], [2.0, 30.0], tau=0.9, censored=("right", 20.0))  # 0.1 * 1 / 2
+    0.05
     """
     observed, fitted = _pair(values, predicted, "values", "predicted")
     if observed.size == 0:
         raise ValueError("values must not be empty")
-    r = observed - fitted
+    cells = _censored_cells(observed, censored)
+    r = observed - fitted if cells is None else cells.residuals(fitted)
     terms = sign_weights(r, check_proportion(tau, "tau")) * np.abs(r)
     return float(np.average(terms, weights=_check_optional_weights(weights)))
 
 
-def coverage(values: ArrayLike, predicted: ArrayLike, weights: ArrayLike | None = None) -> float:
+def coverage(
+    values: ArrayLike, predicted: ArrayLike, weights: ArrayLike | None = None, *,
+    censored: Any = None,
+) -> float:  # fmt: skip
     """Return the (weighted) proportion of values that are at most the prediction.
+
+    `censored` is a limit or one mark per value, as in `fastemf.complete`. Predictions at or beyond
+    a limit that applies to all values are then left out, as it is unknown whether they cover their
+    value; the result is NaN if none are left. If limits differ, it is a Kaplan–Meier estimate.
 
     Examples
     --------
     >>> from fastemf.metrics import coverage
     >>> coverage([1.0, 2.0, 3.0, 4.0], [2.0, 2.0, 2.0, 2.0])
     0.5
+    >>> coverage([1.0, 20.0, 20.0], [2.0, 10.0, 30.0], censored=("right", 20.0))  # of two
+    0.5
     """
     observed, fitted = _pair(values, predicted, "values", "predicted")
     if observed.size == 0:
         raise ValueError("values must not be empty")
-    return float(np.average(observed <= fitted, weights=_check_optional_weights(weights)))
+    counts, cells = _check_optional_weights(weights), _censored_cells(observed, censored)
+    if cells is None:
+        return float(np.average(observed <= fitted, weights=counts))
+    at = np.flatnonzero(cells.is_checkable(fitted))
+    return cells.coverage(fitted, counts, at) if at.size else float("nan")
 
 
 def check_edges(edges: Sequence[float]) -> tuple[float, ...]:
@@ -249,6 +270,16 @@ def bin_of(values: Floats, edges: tuple[float, ...]) -> Ints:
     places[values == edges[-1]] = len(edges) - 2
     places[(values < edges[0]) | (values > edges[-1])] = -1
     return places
+
+
+def _censored_cells(values: Floats, censored: Any) -> CensoredCells | None:
+    if censored is None:
+        return None
+    limit = parse_limit(censored)
+    codes = parse_codes(np.ravel(censored)) if limit is None else limit.codes(values)
+    if codes.size != values.size:
+        raise ValueError(f"censored must mark each of the {values.size} values, got {codes.size}")
+    return CensoredCells(values, codes, values, limit)
 
 
 def _check_optional_weights(weights: ArrayLike | None) -> Floats | None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.boosting.statistics import mean_pinball
-from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.support.arrays import Floats, Indices
 from fastemf.support.display_names import quantile_name
 
@@ -92,7 +92,8 @@ class CoverageReport:
         Proportion of the cells that `coverage`, `interval`, `deciles`, `dense_coverage` and `cells`
         describe. It is below 1 if values are censored, because the coverage of a quantile beyond
         the censoring limit is unknown; coverages of no cells are NaN. Losses always include all
-        cells, with imputed values in place of the censoring limits.
+        cells, with values and predictions up to the limit: min(value, limit) is compared with
+        min(prediction, limit).
     cold : tuple of GroupCoverage
         Out-of-fold coverage of known pairs, and of cells that were presented as if their row,
         their column or both were new.
@@ -151,7 +152,7 @@ def report_coverage(
     tau: float,
     predicted: Floats,
     baselines: dict[str, Floats],
-    censored: CensoredCoverage | None = None,
+    censored: CensoredCells | None = None,
 ) -> CoverageReport:
     """Measure the coverage and pinball loss of predicted quantiles.
 
@@ -159,6 +160,10 @@ def report_coverage(
     """
     values, weights = cells.values, cells.weights
     below = (values <= predicted).astype(np.float64)
+
+    def loss_of(predicted: Floats) -> float:
+        r = values - predicted if censored is None else censored.residuals(predicted)
+        return mean_pinball(r, tau, weights)
 
     def coverage_of(at: Indices) -> float:
         if not at.size:
@@ -186,10 +191,8 @@ def report_coverage(
         dense_coverage=coverage_of(np.flatnonzero(seen & (counts >= dense))),
         dense_cells=dense,
         cells=round(count),
-        pinball=mean_pinball(values - predicted, tau, weights),
-        baselines={
-            name: mean_pinball(values - simple, tau, weights) for name, simple in baselines.items()
-        },
+        pinball=loss_of(predicted),
+        baselines={name: loss_of(simple) for name, simple in baselines.items()},
         verifiable=float(np.average(seen, weights=weights)),
     )
 

@@ -20,7 +20,7 @@ from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
-from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.draws import draw_censored
 from fastemf.censoring.imputation import codes_as_values
 from fastemf.features.reading import read_item_features
@@ -49,7 +49,7 @@ class BoostedFit(NamedTuple):
     cells: ObservedCells
     observed: OutOfFold
     cold: OutOfFold
-    censored: CensoredCoverage | None
+    censored: CensoredCells | None
 
 
 class ItemTables(NamedTuple):
@@ -101,7 +101,9 @@ def fit_boosted(
     of_scores = CrossFit(
         map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
     )
-    first = replace(location[0], value_name=data.value_name, imputation=imputation)
+    first = replace(
+        location[0], value_name=data.value_name, imputation=imputation, censored=data.censored
+    )
     of_levels = tuple(
         (replace(level[0], training=training.get(level[0].omega)), *level[1:])
         for level in ((first, *location[1:]), *by_level)
@@ -165,7 +167,7 @@ def _check_memory(shape: tuple[int, int], settings: Settings, fits: int) -> None
     )
 
 
-def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCoverage | None:
+def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCells | None:
     """Return the recorded values and censoring directions of the cells, if data are censored."""
     if not data.is_censored:
         return None
@@ -173,7 +175,7 @@ def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCoverage | None
         sample_cells(source, data.marks).values
         for source in (data.fitted, codes_as_values(data.fitted, data.limit))
     )
-    return CensoredCoverage(recorded, codes.astype(np.int8), cells.values)
+    return CensoredCells(recorded, codes.astype(np.int8), cells.values, data.limit)
 
 
 def _warn_of_limits(fits: Fits, max_iter: int) -> None:

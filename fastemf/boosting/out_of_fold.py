@@ -18,7 +18,7 @@ from fastemf.boosting.coverage_report import (
 from fastemf.boosting.model_fit import KINDS, OutOfFold
 from fastemf.boosting.objective import Objective
 from fastemf.boosting.observed_cells import ObservedCells
-from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.schema import SideFeatures
 from fastemf.support.arrays import Floats, Ints, Mask
 
@@ -32,7 +32,7 @@ def report_out_of_fold(
     objective: Objective,
     observed: OutOfFold,
     cold: OutOfFold,
-    censored: CensoredCoverage | None,
+    censored: CensoredCells | None,
     groups: dict[str, Mask],
 ) -> CoverageReport:
     """Report the coverage of quantile number t. `groups` are masks of the `observed` cells."""

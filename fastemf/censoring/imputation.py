@@ -189,7 +189,10 @@ def has_censored(observed: Observations) -> bool:
 def require_imputation(imputation: Imputation | None) -> Imputation:
     """Return the imputation of a model; raise an error if it has none."""
     if imputation is None:
-        raise ValueError("censored needs a model that was fitted to some censored values")
+        raise ValueError(
+            "censored needs a model that was fitted to some censored values; censored=False takes "
+            "all values as exact"
+        )
     return imputation
 
 

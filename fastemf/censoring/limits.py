@@ -30,6 +30,11 @@ class CensoringLimit:
     code: int
     value: float
 
+    @property
+    def as_pair(self) -> tuple[str, float]:
+        """The limit in the form of the parameter `censored`."""
+        return ("right" if self.code == RIGHT else "left"), self.value
+
     def codes(self, values: Array) -> NDArray[np.int8]:
         """Return the code of each value: censored if it is at or beyond the limit."""
         limit = values.dtype.type(self.value)
@@ -37,7 +42,7 @@ class CensoringLimit:
         return np.where(beyond, np.int8(self.code), np.int8(0))
 
 
-def residuals_within_limits(r: Array, codes: NDArray[np.int8]) -> Array:
+def residuals_within_limits(r: Array, codes: Array) -> Array:
     """Return residuals, zero where the prediction is beyond the limit and agrees with it."""
     return np.where(codes * r < 0, 0.0, r) if codes.size else r
 

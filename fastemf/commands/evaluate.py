@@ -19,10 +19,11 @@ def add_commands(commands: Any) -> None:
         "Predict held-out observations and print the loss, skill, coverage and relative error of "
         "the model next to baselines from its training data: a constant, column effects, row and "
         "column effects, and column medians. The loss is the expectile loss, or the pinball loss "
-        "of quantiles. Columns of the table, and side features, default to those of the fit.",
+        "of quantiles. Columns of the table, side features and the censoring limit default to "
+        "those of the fit.",
     )  # fmt: skip
     options.add_model_file(parser)
-    options.add_data(parser)
+    options.add_data(parser, censored=True)
     options.add_item_features(parser, "; also of labels that are not in the model")
     options.add_unknown(parser, "leave these observations out")
     options.add_json(parser)
@@ -32,11 +33,11 @@ def add_commands(commands: Any) -> None:
         "write an HTML report about a model",
         "Write a self-contained HTML page that evaluates a model on held-out observations: "
         "comparison with baselines, calibration, residuals, predictions of some rows, rows and "
-        "columns with the largest errors, factors and tuning. Columns of the table default to "
-        "those of the fit.",
+        "columns with the largest errors, factors and tuning. Columns of the table and the "
+        "censoring limit default to those of the fit.",
     )  # fmt: skip
     options.add_model_file(parser)
-    options.add_data(parser)
+    options.add_data(parser, censored=True)
     text = "labels that are not in the model: error (default); nan: leave these observations out"
     parser.add_argument("--unknown", choices=("error", "nan"), default="error", help=text)
     options.add_out(parser, "page to write (.html)", required=True)
@@ -55,6 +56,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     facts = {
         "observations": evaluation.observations,
         "left_out": evaluation.left_out,
+        "censored": evaluation.censored,
         "scores": [score._asdict() for score in evaluation.scores],
         "verdict": evaluation.verdict().splitlines(),
     }

@@ -60,6 +60,7 @@ def describe(model: Any) -> dict[str, Any]:
         "dtype": str(first.X.dtype),
         "intercepts": first.rows.has_intercepts,
         "censored": first.imputation is not None,
+        "censoring_limit": model.censored,
     }
     if is_boosted:
         facts["fits"] = sum(map(len, model.fits))
@@ -141,14 +142,20 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         terms = ["mu + row intercept + column intercept"] if facts["intercepts"] else []
         terms += ["X Yᵀ"] if facts["rank"] else []
         lines.append(("predicts", " + ".join(terms)))
-    if facts["censored"]:
-        lines.append(("censored", "censored values were imputed"))
+    if facts["censored"] or facts["censoring_limit"]:
+        lines.append(("censored", _render_censoring(facts["censoring_limit"])))
     lines += [("level", text) for text in facts.get("boosted", [])]
     for report in facts.get("quantiles", []):
         lines += _render_coverage(report)
     for level in facts.get("levels", []):
         lines += _render_level(facts, level, lists_steps)
     return as_lines([*lines, *_render_update(facts)])
+
+
+def _render_censoring(limit: tuple[str, float] | None) -> str:
+    if limit is None:
+        return "marked values were imputed"
+    return f"values at or {'above' if limit[0] == 'right' else 'below'} {limit[1]:g} were imputed"
 
 
 def _render_coverage(fields: dict[str, Any]) -> Lines:

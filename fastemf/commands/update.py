@@ -6,9 +6,8 @@ import argparse
 from typing import Any
 
 from fastemf.commands import options
-from fastemf.commands.info import describe, print_model
+from fastemf.commands.info import print_model
 from fastemf.commands.input import (
-    censored_option,
     item_features,
     labels_like,
     read_data,
@@ -44,7 +43,6 @@ def run(args: argparse.Namespace) -> None:
     from fastemf import load
 
     model = load(args.model)
-    _warn_of_censoring(args, model)
     facts: dict[str, Any]
     if args.everything:
         updated = _refit(args, model)
@@ -56,23 +54,13 @@ def run(args: argparse.Namespace) -> None:
     print_model(args.out, updated, to_json=args.json, **facts)
 
 
-def _warn_of_censoring(args: argparse.Namespace, model: Any) -> None:
-    """Warn if the model was fitted to censored data and the new data have no censoring limits."""
-    from fastemf.support.warn import warn
-
-    if describe(model)["censored"] and censored_option(args) is None:
-        warn(
-            f"{args.model} was fitted to censored values, but the values of {args.data} are taken "
-            "as exact: mark censored values with --censored-above, --censored-below or --censored"
-        )
-
-
 def _refit(args: argparse.Namespace, model: Any) -> Any:
     """Fit all data with the settings of the model, starting from it."""
     from fastemf import Solver, complete, complete_levels, complete_quantiles
     from fastemf.sources.open_source import is_store
 
     data = read_data(args) if is_store(args.data) else read_model_data(args, model)
+    data["censored"] = model._find_censored(data["R"], data.get("censored"))
     if hasattr(model, "taus"):
         first = model.fits[0][0]
         return complete_quantiles(

@@ -70,6 +70,14 @@ class Boosted(Model):
         return self.fits[0][0].value_name
 
     @property
+    def censored(self) -> tuple[str, float] | None:
+        """The censoring limit of the training data."""
+        return self.fits[0][0].censored
+
+    def _imputing_fit(self, omega: float | None = None) -> Factorization:
+        return self.fits[0][0]
+
+    @property
     def _fitted(self) -> tuple[float, ...]:
         return tuple(one.level for one in self.features.objectives)
 

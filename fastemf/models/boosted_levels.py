@@ -99,8 +99,9 @@ class BoostedLevels(LevelMethods, Boosted):
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         predicted = self._predict_cells(cells.rows, cells.cols, cells.side)
         scores: list[Score] = []
+        censored = self._censored_cells(cells)
         for t, omega in enumerate(self.omegas):
             [training] = (level[0].training for level in self.fits[:-1] if level[0].omega == omega)
             own: Array = predicted[:, t]
-            scores += evaluate_level(cells, omega, own, training)
-        return Evaluation(tuple(scores), cells.values.size)
+            scores += evaluate_level(cells, omega, own, training, censored)
+        return Evaluation(tuple(scores), cells.values.size, censored=cells.n_censored)

@@ -13,6 +13,7 @@ import numpy as np
 from fastemf.boosting.cell_features import CellFeatures
 from fastemf.boosting.coverage_report import CoverageReport, report_coverage
 from fastemf.boosting.observed_cells import cells_at
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
 from fastemf.models.reading import CellValues
@@ -109,12 +110,18 @@ class Evaluation:
     coverage : tuple of CoverageReport
         For quantiles, one coverage report per quantile: the confidence interval of its coverage,
         and its coverage by decile of the prediction and in rows with many observations.
+    censored : int
+        Number of observations that are censored. Their expectile loss and effective omega are
+        those of imputed values. In the pinball loss and relative error, values and predictions are
+        compared up to the limit. Coverage is that of the cells whose prediction lies within the
+        limit (for quantiles, ``verifiable`` of the coverage report is their proportion).
     """
 
     scores: tuple[Score, ...] | tuple[QuantileScore, ...]
     observations: int
     left_out: int = 0
     coverage: tuple[CoverageReport, ...] = ()
+    censored: int = 0
 
     def score(
         self, name: str = FIT, *, omega: float | None = None, tau: float | None = None
@@ -192,11 +199,14 @@ class Evaluation:
             return "" if alone else f"omega={fit.omega:g}: ", "loss"
         [report] = (one for one in self.coverage if one.tau == fit.tau)
         low, high = report.interval
-        return (
-            f"p{100 * fit.tau:g}: ",
-            f"coverage {fit.coverage:.4f} (95 % CI {low:.4f} to {high:.4f}), "
-            f"{min(report.deciles):.3f} to {max(report.deciles):.3f} by decile; pinball loss",
-        )
+        parts = [report.censoring_note] if report.censoring_note else []
+        if report.cells:
+            parts.insert(
+                0,
+                f"coverage {fit.coverage:.4f} (95 % CI {low:.4f} to {high:.4f}), "
+                f"{min(report.deciles):.3f} to {max(report.deciles):.3f} by decile",
+            )
+        return f"p{100 * fit.tau:g}: ", "; ".join([*parts, "pinball loss"])
 
     def __repr__(self) -> str:
         return f"<Evaluation of {self.observations} observations, {len(self.scores)} scores>"
@@ -211,7 +221,19 @@ class Evaluation:
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         formats = [f"{'<' if place == 1 else '>'}{width}" for place, width in enumerate(widths)]
         table = ["  ".join(map(format, line, formats)) for line in lines]
-        return "\n".join([f"{head}:", *table, self.verdict()])
+        notes = [self.censoring_note] if self.censored else []
+        return "\n".join([f"{head}:", *table, *notes, self.verdict()])
+
+    @property
+    def censoring_note(self) -> str:
+        """How censored values are scored; empty if there are none."""
+        if not self.censored:
+            return ""
+        imputed = "" if self.coverage else "imputed for loss, skill and effective omega; "
+        return (
+            f"{self.censored:,} censored values: {imputed}pinball loss and relative error compare "
+            "values and predictions up to the limit, coverage is of the cells predicted within it"
+        )
 
 
 def _loss(score: Score | QuantileScore) -> float:
@@ -223,16 +245,17 @@ def _text(value: float) -> str:
 
 
 def evaluate_level(
-    cells: CellValues, omega: float, predicted: Array, training: TrainingBaselines | None
-) -> list[Score]:
+    cells: CellValues, omega: float, predicted: Array, training: TrainingBaselines | None,
+    censored: CensoredCells | None,
+) -> list[Score]:  # fmt: skip
     """Score a model at one level, and the baselines of its training data."""
 
     def score(name: str, predict: Predicts) -> Score:
         return score_predictions(
-            name, cells, omega, lambda part: predict(cells.rows[part], cells.cols[part])
+            name, cells, omega, lambda part: predict(cells.rows[part], cells.cols[part]), censored
         )
 
-    scores = [score_predictions(FIT, cells, omega, lambda part: predicted[part])]
+    scores = [score_predictions(FIT, cells, omega, lambda part: predicted[part], censored)]
     if training is None:
         return scores
     for name in training.NAMES:
@@ -242,30 +265,44 @@ def evaluate_level(
 
 
 def score_predictions(
-    name: str, cells: CellValues, omega: float, predicted: Callable[[slice], Array]
-) -> Score:
-    """Compute all scores but the skill, one block of observations at a time."""
+    name: str, cells: CellValues, omega: float, predicted: Callable[[slice], Array],
+    censored: CensoredCells | None,
+) -> Score:  # fmt: skip
+    """Compute all scores but the skill, one block of observations at a time.
+
+    The expectile loss of `censored` cells is that of imputed values.
+    """
     loss = below = size = covered = pinball = 0.0
-    values, weights = cells.values, cells.weights
+    weights = cells.weights
+    values = cells.values if censored is None else censored.values
     errors = np.empty(values.size)
+    predictions = np.empty(0 if censored is None else values.size)
     for first in range(0, values.size, CELLS_PER_PART):
         part = slice(first, first + CELLS_PER_PART)
         b = values[part].astype(np.float64, copy=False)
-        r = b - predicted(part)
+        fitted = predicted(part)
+        r = known = b - fitted
         apart, is_below = np.abs(r), r < 0
-        errors[part] = apart
         v = 1.0 if weights is None else weights[part].astype(np.float64)
         heavy = v * apart
         sides = sign_weights(r, omega) * heavy
         loss += float(np.sum(sides * apart))
+        if censored is not None:
+            predictions[part], known = fitted, censored.residuals(fitted, part)
+            sides = sign_weights(known, omega) * v * np.abs(known)
+        errors[part] = np.abs(known)
         pinball += float(np.sum(sides))
         size += float(np.sum(heavy))
         below += float(np.sum(heavy[is_below]))
         covered += float(np.sum(v * (r <= 0)))
     mass = float(values.size) if weights is None else float(np.sum(weights, dtype=np.float64))
+    coverage = covered / mass
+    if censored is not None:
+        at = np.flatnonzero(censored.is_checkable(predictions))
+        coverage = censored.coverage(predictions, weights, at) if at.size else math.nan
     return Score(
         omega, name, loss / mass, math.nan, below / size if size > 0 else math.nan,
-        covered / mass, pinball / mass, _relative_error(errors, values, weights),
+        coverage, pinball / mass, _relative_error(errors, cells.values, weights),
     )  # fmt: skip
 
 
@@ -285,6 +322,7 @@ def evaluate_quantiles(
     predicted: Array,
     features: CellFeatures,
     training: TrainingBaselines | None,
+    censored: CensoredCells | None,
 ) -> Evaluation:
     """Score predictions, whose last axis are quantiles, and baselines.
 
@@ -299,15 +337,21 @@ def evaluate_quantiles(
         predictions = {FIT: own, **baselines}
         if training is not None:
             predictions[MEDIAN] = training.predict(MEDIAN, i, j)
-        of_tau = [_score(name, cells, tau, values) for name, values in predictions.items()]
+        of_tau = [
+            _score(name, cells, tau, values, censored) for name, values in predictions.items()
+        ]
         base = of_tau[1].pinball
         scores += [
             one._replace(skill=1 - one.pinball / base if base > 0 else math.nan) for one in of_tau
         ]
-        reports.append(report_coverage(observed, tau, own.astype(np.float64), baselines))
-    return Evaluation(tuple(scores), cells.values.size, coverage=tuple(reports))
+        reports.append(report_coverage(observed, tau, own.astype(np.float64), baselines, censored))
+    return Evaluation(
+        tuple(scores), cells.values.size, coverage=tuple(reports), censored=cells.n_censored
+    )
 
 
-def _score(name: str, cells: CellValues, tau: float, predicted: Array) -> QuantileScore:
-    score = score_predictions(name, cells, tau, lambda part: predicted[part])
+def _score(
+    name: str, cells: CellValues, tau: float, predicted: Array, censored: CensoredCells | None
+) -> QuantileScore:
+    score = score_predictions(name, cells, tau, lambda part: predicted[part], censored)
     return QuantileScore(tau, name, score.pinball, math.nan, score.coverage, score.relative_error)

@@ -87,6 +87,9 @@ class Factorization(Model):
         Name of the data column that held the values.
     imputation : Imputation, or None
         Imputation model of censored values, if the training data had any.
+    censored : (str, float), or None
+        The censoring limit of the training data, such as ``("right", 20.0)``. Methods that take
+        data use it by default.
     history : tuple of SweepRecord
         One record per sweep. The factors are those of the last accepted sweep or, with validation,
         of the first sweep with the lowest ``validation_loss``.
@@ -113,6 +116,7 @@ class Factorization(Model):
     training: TrainingBaselines | None = None
     value_name: str | None = None
     imputation: Imputation | None = None
+    censored: tuple[str, float] | None = None
 
     # --- parts -----------------------------------------------------------------------------
 
@@ -208,10 +212,14 @@ class Factorization(Model):
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         from fastemf.models.evaluation import Evaluation, evaluate_level
 
+        predicted = self._predict_cells(cells.rows, cells.cols)
         scores = evaluate_level(
-            cells, self.omega, self._predict_cells(cells.rows, cells.cols), self.training
+            cells, self.omega, predicted, self.training, self._censored_cells(cells)
         )
-        return Evaluation(tuple(scores), cells.values.size)
+        return Evaluation(tuple(scores), cells.values.size, censored=cells.n_censored)
+
+    def _imputing_fit(self, omega: float | None = None) -> Factorization:
+        return self
 
     def _distances(self, axis: int, item: int) -> Floats:
         return distances_from(self.axes, axis, item)
@@ -311,12 +319,8 @@ class Factorization(Model):
         >>> fit.objective(R + 1) - 0.5 * 4 < 1e-12
         True
         """
-        observed = self._observe(R, (rows, cols, values), weights, shape, censored)
+        observed = self._observe_imputed(R, (rows, cols, values), weights, shape, censored)
         plain = without_corrections(self.axes)
-        if has_censored(observed):
-            imputation = require_imputation(self.imputation)
-            predict = Bilinear(plain, self.mu).predict
-            observed = impute_observations(observed, imputation, predict)
         engine = weighted_engine(self, observed, n_threads=1)
         penalty = engine.penalty(
             self.rows.extended_factor(), self.cols.extended_factor(), ridge_of(self)
@@ -329,12 +333,12 @@ class Factorization(Model):
 
     def effective_omega(
         self, R: Any, *, rows: str | None = None, cols: str | None = None,
-        values: str | None = None, weights: Any = None, shape: Any = None,
+        values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
     ) -> float:  # fmt: skip
         """Compute the expectile level of the predictions on `R`: Σ|r⁻| / (Σ|r⁻| + Σ|r⁺|).
 
         On held-out data it measures calibration: it should be close to ``omega``. It is NaN if
-        every residual is 0. Parameters are as in `objective`.
+        every residual is 0. Parameters are as in `objective`; censored values are imputed.
 
         Examples
         --------
@@ -344,14 +348,14 @@ class Factorization(Model):
         >>> round(fit.effective_omega(R), 3)  # three zeros below 1, eight units above
         0.273
         """
-        observed = self._observe(R, (rows, cols, values), weights, shape)
+        observed = self._observe_imputed(R, (rows, cols, values), weights, shape, censored)
         r = residuals(self.axes, self.constant, observed)
         return effective_omega(r, _weights_or_none(observed))
 
     def loo(
         self, R: Any, *, residuals: bool = False, rows: str | None = None,
         cols: str | None = None, values: str | None = None, weights: Any = None,
-        shape: Any = None,
+        censored: Any = None, shape: Any = None,
     ) -> LeaveOneOut:  # fmt: skip
         """Compute approximate leave-one-out scores on the training data, without refitting.
 
@@ -382,8 +386,18 @@ class Factorization(Model):
         """
         from fastemf.models.leave_one_out import leave_one_out
 
-        scores = leave_one_out(self, self._observe(R, (rows, cols, values), weights, shape))
+        observed = self._observe_imputed(R, (rows, cols, values), weights, shape, censored)
+        scores = leave_one_out(self, observed)
         return scores if residuals else scores._replace(residuals=None)
+
+    def _observe_imputed(self, *data: Any) -> Observations:
+        """Open data of the fit's rows and columns, as `_observe`, and impute censored values."""
+        observed = self._observe(*data)
+        if not has_censored(observed):
+            return observed
+        imputation = require_imputation(self.imputation)
+        predict = Bilinear(without_corrections(self.axes), self.mu).predict
+        return impute_observations(observed, imputation, predict)
 
     # --- new rows and columns --------------------------------------------------------------
 

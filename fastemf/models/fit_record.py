@@ -13,6 +13,7 @@ import numpy as np
 
 from fastemf.censoring.imputation import Imputation
 from fastemf.censoring.kaplan_meier import KNOTS, ConditionalExpectation
+from fastemf.censoring.limits import parse_limit
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.models.entities import Entities
@@ -56,7 +57,7 @@ OPTIONAL: dict[str, tuple[str, ...]] = {
     "row_labels": (LABELS[0], OFFSETS[0]),
     "col_labels": (LABELS[1], OFFSETS[1]),
 }
-HEADER = {"history_fields", "intercepts", "tuning", "value_name", *SCALARS, *OPTIONAL}
+HEADER = {"history_fields", "intercepts", "tuning", "value_name", "censored", *SCALARS, *OPTIONAL}
 
 
 def pack_fit(fit: Factorization) -> tuple[Header, Arrays]:
@@ -64,6 +65,7 @@ def pack_fit(fit: Factorization) -> tuple[Header, Arrays]:
     header: Header = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.rows.has_intercepts}
     header |= {"tuning": pack_tuning(fit.tuning), "value_name": fit.value_name}
+    header |= {"censored": fit.censored}
     header |= dict.fromkeys(OPTIONAL)
     arrays: Arrays = {"history": pack_history(fit.history)}
     for at, axis in enumerate(fit.axes):
@@ -127,6 +129,7 @@ def unpack_fit(header: Header, arrays: Arrays) -> dict[str, Any]:
         "training": _unpack_baselines(header["baselines"], arrays, (len(X), len(Y))),
         "value_name": value_name,
         "imputation": _unpack_imputation(header["imputation"], arrays, (len(X), len(Y))),
+        "censored": _unpack_limit(header["censored"]),
     }
 
 
@@ -235,6 +238,15 @@ def _unpack_imputation(bounds: Any, arrays: Arrays, shape: tuple[int, int]) -> I
     rows, cols = (arrays[name] for name in SCALES)
     right_curve, left_curve = (ConditionalExpectation(*arrays[name]) for name in CURVES)
     return Imputation((rows, cols), right_curve, left_curve, (bounds[0], bounds[1]), None)
+
+
+def _unpack_limit(pair: Any) -> tuple[str, float] | None:
+    if pair is None:
+        return None
+    right = isinstance(pair, list) and [type(part) for part in pair] == [str, float]
+    require(right, "censored must be a side and a limit")
+    _parse(lambda: parse_limit(tuple(pair)))
+    return pair[0], pair[1]
 
 
 def _check_numbers(pair: Any, name: str, minimum: float) -> None:

@@ -184,13 +184,22 @@ class Levels(LevelMethods):
         """Name of the data column that held the values, if it had one."""
         return self.fits[0].value_name
 
+    @property
+    def censored(self) -> tuple[str, float] | None:
+        """The censoring limit of the training data."""
+        return self.fits[0].censored
+
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         scores: list[Score] = []
         for fit in self.fits:
             _, predict = self._select(fit.omega, None)
             predicted = predict(cells.rows, cells.cols)
-            scores += evaluate_level(cells, fit.omega, predicted, fit.training)
-        return Evaluation(tuple(scores), cells.values.size)
+            censored = self._censored_cells(cells, fit.omega)
+            scores += evaluate_level(cells, fit.omega, predicted, fit.training, censored)
+        return Evaluation(tuple(scores), cells.values.size, censored=cells.n_censored)
+
+    def _imputing_fit(self, omega: float | None = None) -> Factorization:
+        return self.fits[0] if omega is None else self.level(omega)
 
     def _distances(self, axis: int, item: int) -> Floats:
         return mean_distances([fit.axes for fit in self.fits], axis, item)

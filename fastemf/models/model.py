@@ -9,19 +9,23 @@ from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.reading import ITEMS, NAMES
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.models import reading
+from fastemf.models.censored_cells import censored_cells
 from fastemf.models.fold_in import check_new
 from fastemf.models.predictor import UNKNOWN, check_known_cells
 from fastemf.models.search import SearchMethods
 from fastemf.models.summary import Summary, summarize_axis
 from fastemf.sources.memory import Observations
 from fastemf.support.validation import check_axis, check_choice
+from fastemf.support.warn import warn
 
 if TYPE_CHECKING:
     from fastemf.models.evaluation import Evaluation
+    from fastemf.models.factorization import Factorization
 
 
 class Model(SearchMethods):
@@ -33,6 +37,15 @@ class Model(SearchMethods):
     @abstractmethod
     def value_name(self) -> str | None:
         """Name of the data column that held the values, if it had one."""
+
+    @property
+    @abstractmethod
+    def censored(self) -> tuple[str, float] | None:
+        """The censoring limit of the training data, if one applied to all values."""
+
+    @abstractmethod
+    def _imputing_fit(self, omega: float | None = None) -> Factorization:
+        """Return the fit whose imputation applies, to one expectile level if one is given."""
 
     @abstractmethod
     def _evaluate_cells(self, cells: reading.CellValues) -> Evaluation:
@@ -62,7 +75,8 @@ class Model(SearchMethods):
 
         The summary shows which rows a model fits badly or, on held-out data, predicts badly.
         `omega` and `tau` are as in `rank`, `features` as in `evaluate`; other parameters are as in
-        `fold_in`. The residual of a censored value is 0 if the prediction lies beyond its limit.
+        `fold_in`. Censored values are imputed; for a quantile, values and predictions are compared
+        up to the limit, and coverage is that of the cells whose quantile lies within it.
 
         Returns
         -------
@@ -85,15 +99,20 @@ class Model(SearchMethods):
         selected, predict = self._select(omega, tau)
         asked = self._ask_features(features)
         observed = self._observe(R, (rows, cols, values), weights, shape, censored, asked)
+        side = (observed.by_row, observed.by_col)[axis]
+        places = (side.keys, side.indices) if axis == 0 else (side.indices, side.keys)
+        codes = side.censored if side.censored.size else None
+        cells = reading.CellValues(*places, side.values, None, codes=codes)
         return summarize_axis(
             self.axes[axis], predict, selected, observed, axis, is_quantile=self._of_quantiles,
             features=None if asked is None else asked.by_row(observed),
+            censored=self._censored_cells(cells, selected),
         )  # fmt: skip
 
     def evaluate(
         self, R: Any, *, unknown: str = "error", rows: str | None = None, cols: str | None = None,
-        values: str | None = None, weights: Any = None, shape: Any = None, features: Any = None,
-        row_features: Any = None, col_features: Any = None,
+        values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
+        features: Any = None, row_features: Any = None, col_features: Any = None,
     ) -> Evaluation:  # fmt: skip
         """Score the predictions of observations, and compare them with baselines.
 
@@ -111,6 +130,12 @@ class Model(SearchMethods):
             out and counted; with ``"model"`` they are predicted as in `predict`.
         rows, cols, values, weights, shape
             As in `fold_in`.
+        censored
+            Which values are censored, as in `fastemf.complete`; by default those at or beyond the
+            censoring limit of the fit, if it has one, and with False none. Pinball losses compare
+            min(value, limit) with min(prediction, limit) (for left-censored values the larger
+            ones). Coverage is that of the cells whose quantile lies within the limit. Expectile
+            losses use imputed values.
         features
             Side features of the observations, for a model that was fitted with some. Those of
             tables and files are their columns; for triplets and sparse matrices pass an array or a
@@ -143,7 +168,7 @@ class Model(SearchMethods):
         is_strict = unknown == "error" and row_features is None and col_features is None
         given = reading.read_cells(
             self.axes, R, names, weights, shape, strict=is_strict,
-            features=self._ask_features(features),
+            features=self._ask_features(features), censored=self._find_censored(R, censored),
         )  # fmt: skip
         if unknown == "error":
             check_known_cells((given.rows, given.cols), given.labels, items)
@@ -178,7 +203,8 @@ class Model(SearchMethods):
             0 for new rows, 1 for new columns.
         rows, cols, values, weights, censored, shape, n_jobs
             As in `fastemf.complete`. The default `rows`, `cols` and `values` are the columns that
-            the model was fitted from. Tables and triplets are matched by label.
+            the model was fitted from, and the default of `censored` is the censoring limit of the
+            fit (False: all values are exact). Tables and triplets are matched by label.
         row_features, col_features
             Side features of the new rows (axis 0) or columns (axis 1), as in
             `fastemf.complete_quantiles`, for a model that was fitted with some. Absent ones are
@@ -255,6 +281,25 @@ class Model(SearchMethods):
     def _column_names(self, R: Any, names: ColumnNames) -> ColumnNames:
         return reading.named_columns(self.axes, self.value_name, R, names)
 
+    def _find_censored(self, R: Any, censored: Any) -> Any:
+        """Return which values of data are censored: as given, or by the limit of the fit."""
+        if censored is not None or isinstance(R, Observations):
+            return None if censored is False else censored
+        if self.censored is None and self._imputing_fit().imputation is not None:
+            warn(
+                "the model was fitted to values marked as censored, but all values of these data "
+                "are taken as exact: mark them with censored= (in a shell, --censored-above, "
+                "--censored-below or --censored)"
+            )
+        return self.censored
+
+    def _censored_cells(
+        self, cells: reading.CellValues, omega: float | None = None
+    ) -> CensoredCells | None:
+        """Return the censored values of cells as they are scored; None if all are exact."""
+        fit = self._imputing_fit(None if self._of_quantiles else omega)
+        return censored_cells(cells, fit, is_quantile=self._of_quantiles)
+
     def _ask_features(self, given: Any) -> reading.GivenFeatures | None:
         """Return the side features of observations to read; None if the model has none."""
         asked = self._feature_schema
@@ -282,6 +327,7 @@ class Model(SearchMethods):
     ) -> Observations:  # fmt: skip
         """Open data of the model's rows and columns; parameters are as in `fold_in`."""
         names, features = self._column_names(R, names), None
+        censored = self._find_censored(R, censored)
         if asked is not None:
             is_read = asked.given is not None or isinstance(R, Observations)
             features = asked.given if is_read else asked.schema
@@ -295,7 +341,7 @@ class Model(SearchMethods):
     ) -> Observations:  # fmt: skip
         """Open data of new rows (axis 0) or columns (axis 1)."""
         check_axis(axis, ("new rows", "new columns"))
-        names = self._column_names(R, names)
+        names, censored = self._column_names(R, names), self._find_censored(R, censored)
         return reading.read_observations(
             self.axes, R, names, weights, shape, censored, new=axis, n_jobs=n_jobs
         )

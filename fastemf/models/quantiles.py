@@ -192,7 +192,8 @@ class Quantiles(Boosted):
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         predicted = self._predict_cells(cells.rows, cells.cols, cells.side)
         training = self.fits[0][0].training
-        return evaluate_quantiles(cells, self.shape, predicted, self.features, training)
+        censored = self._censored_cells(cells)
+        return evaluate_quantiles(cells, self.shape, predicted, self.features, training, censored)
 
     def _with_axis(self, *changes: Any) -> Quantiles:
         coverage = tuple(replace(report, measured=False) for report in self.coverage)

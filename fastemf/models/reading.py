@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fastemf.censoring.limits import CensoringLimit, parse_limit
 from fastemf.features.reading import encode_columns, encode_given, find_columns
 from fastemf.features.schema import FeatureSchema, SideFeatures
 from fastemf.inputs import file_lists, table_files, tables
@@ -14,7 +15,7 @@ from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, 
 from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
 from fastemf.kernels.threads import count_threads
 from fastemf.models.bilinear import Axes
-from fastemf.sources.memory import Observations, observe
+from fastemf.sources.memory import Observations, codes_as_weights, observe
 from fastemf.sources.source import Side
 from fastemf.support.arrays import Array, Floats
 from fastemf.support.validation import check_indices
@@ -32,6 +33,13 @@ class CellValues(NamedTuple):
     features: Floats | None = None  # encoded side features; None if none were asked for
     labels: tuple[Any, Any] = (None, None)  # of rows and of columns; indices if there are none
     items: tuple[Floats | None, Floats | None] = (None, None)  # encoded features of both
+    codes: Array | None = None  # of censored values; None if all are exact
+    limit: CensoringLimit | None = None  # None also where each value has its own code
+
+    @property
+    def n_censored(self) -> int:
+        """Number of censored values."""
+        return 0 if self.codes is None else int(np.count_nonzero(self.codes))
 
     @property
     def side(self) -> SideFeatures:
@@ -41,13 +49,13 @@ class CellValues(NamedTuple):
     def select_known(self) -> CellValues:
         """Return the observations with known labels."""
         kept = (self.rows >= 0) & (self.cols >= 0)
-        weights, features, *items = (
+        weights, features, codes, *items = (
             None if part is None else part[kept]
-            for part in (self.weights, self.features, *self.items)
+            for part in (self.weights, self.features, self.codes, *self.items)
         )
         return CellValues(
             self.rows[kept], self.cols[kept], self.values[kept], weights, features,
-            items=(items[0], items[1]),
+            items=(items[0], items[1]), codes=codes, limit=self.limit,
         )  # fmt: skip
 
 
@@ -138,17 +146,30 @@ def read_observations(
 
 def read_cells(
     axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, *, strict: bool,
-    features: GivenFeatures | None = None,
+    features: GivenFeatures | None = None, censored: Any = None,
 ) -> CellValues:  # fmt: skip
     """Read observations to evaluate a model on; labelled ones are not grouped by row.
 
     Unless `strict`, unknown labels are at -1. Columns of features that a table lacks are missing.
     """
+    limit = parse_limit(censored)
     if axes[0].labels is None or isinstance(R, Observations):
-        return _cells_by_row(axes, R, names, weights, shape, features)
-    if not file_lists.is_source(R):
-        return _read_labelled(axes, R, names, weights, shape, strict, tables.table_row, features)
+        cells = _cells_by_row(axes, R, names, weights, shape, features, censored)
+    elif file_lists.is_source(R):
+        cells = _read_file(axes, R, names, weights, shape, strict, features, censored)
+    else:
+        given = (shape, strict, tables.table_row, features, censored)
+        cells = _read_labelled(axes, R, names, weights, *given)
+    return cells._replace(limit=limit)
+
+
+def _read_file(
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, strict: bool,
+    features: GivenFeatures | None, censored: Any,
+) -> CellValues:  # fmt: skip
+    """Read a file, which may hold a matrix."""
     rows, cols, values = names = _default_names(axes, names)
+    columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
     numbers = [values] + ([weights] if isinstance(weights, str) else [])
     texts = _text_columns(axes, names)
     listed: list[str] = []
@@ -156,18 +177,21 @@ def read_cells(
         R, listed, more = find_columns(R, features.schema)
         texts += more
     with table_files.naming(R):
-        content, where = table_files.read_file(R, [rows, cols], numbers, texts, features=listed)
-        return _read_labelled(axes, content, names, weights, shape, strict, where, features)
+        content, where = table_files.read_file(R, columns, numbers, texts, features=listed)
+        given = (shape, strict, where, features, censored)
+        return _read_labelled(axes, content, names, weights, *given)
 
 
 def _read_labelled(
     axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, strict: bool, where: Where,
-    features: GivenFeatures | None,
+    features: GivenFeatures | None, censored: Any,
 ) -> CellValues:  # fmt: skip
     """Read a table, labelled triplets, or a matrix."""
-    if features is not None and is_table(R) and not is_frame(R):
+    again = features is not None or isinstance(censored, str)
+    if again and is_table(R) and not is_frame(R):
         R = tables.as_read(R)  # a stream can be read only once
     encoded: Floats | None = None
+    at: Any = slice(None)  # the cells of a matrix that are observed
     labels: tuple[Any, Any]
     sides, n_threads = (axes[0].labels, axes[1].labels), count_threads(-1)
     if is_frame(R) and names == NO_NAMES:
@@ -191,7 +215,7 @@ def _read_labelled(
         if features is not None:
             encoded = encode_given(features.schema, features.given, found.values.shape)
     else:
-        return _cells_by_row(axes, R, names, weights, shape, features)
+        return _cells_by_row(axes, R, names, weights, shape, features, censored)
     i, j, values, v = found.rows, found.cols, found.values, found.weights
     checked = check_entries(
         EntryArrays(
@@ -201,18 +225,30 @@ def _read_labelled(
         None if v is None else flat_weights(v, values.size),
     )  # fmt: skip
     weights = None if v is None else checked.weights
-    return CellValues(i, j, checked.values, weights, encoded, labels)
+    codes = _read_codes(R, censored, checked.values, at)
+    return CellValues(i, j, checked.values, weights, encoded, labels, codes=codes)
+
+
+def _read_codes(R: Any, censored: Any, values: Array, at: Any) -> Array | None:
+    """Return the code of each observation; `at` selects those of a matrix."""
+    limit = parse_limit(censored)
+    if censored is None or limit is not None:
+        return None if limit is None else limit.codes(values)
+    shifted = np.asarray(codes_as_weights(R, censored, values.size))[at]
+    return np.asarray(shifted - 2, np.int8)
 
 
 def _cells_by_row(
-    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, features: GivenFeatures | None
-) -> CellValues:
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any,
+    features: GivenFeatures | None, censored: Any,
+) -> CellValues:  # fmt: skip
     given = None if features is None else features.given
-    observed = read_observations(axes, R, names, weights, shape, features=given)
+    observed = read_observations(axes, R, names, weights, shape, censored, features=given)
     side, encoded = observed.by_row, None if features is None else features.by_row(observed)
     v = side.weights if side.weights.size else None
     labels = axes[0].ids()[side.keys], axes[1].ids()[side.indices]
-    return CellValues(side.keys, side.indices, side.values, v, encoded, labels)
+    codes = side.censored if side.censored.size else None
+    return CellValues(side.keys, side.indices, side.values, v, encoded, labels, codes=codes)
 
 
 def _default_names(axes: Axes, names: ColumnNames) -> ColumnNames:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fastemf.censoring.limits import residuals_within_limits
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.schema import NOT_GIVEN, SideFeatures
 from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
@@ -48,7 +48,8 @@ class Summary:
         calibrated, and smaller if its predictions are too low. NaN if every residual is 0; None for
         a quantile.
     coverage : float64 array or None
-        For a quantile, the proportion of the values at or below it; else None.
+        For a quantile, the proportion of the values at or below it, among cells whose quantile
+        lies within the censoring limit; else None.
     """
 
     axis: int
@@ -114,14 +115,16 @@ def summarize_axis(
     *,
     is_quantile: bool = False,
     features: Floats | None = None,
+    censored: CensoredCells | None = None,
 ) -> Summary:
     """Summarize the entries of each row (axis 0) or column (axis 1), one block at a time.
 
-    `features` are encoded side features of the observations by row.
+    `features` are encoded side features of the observations by row. `censored` describes the
+    entries of this side if some are censored.
     """
     side = (observed.by_row, observed.by_col)[axis]
     groups = side.mass.size
-    values, squares, losses, below, absolute, covered = sums = np.zeros((6, groups))
+    values, squares, losses, below, absolute, covered, checked = sums = np.zeros((7, groups))
     keys = side.keys
     if features is not None and axis == 1:
         features, by_row = np.empty_like(features), features
@@ -130,14 +133,19 @@ def summarize_axis(
         b = side.values[part].astype(np.float64)
         cells = (keys[part], side.indices[part])
         given = NOT_GIVEN if features is None else SideFeatures(observed=features[part])
-        r = b - predict(*(cells if axis == 0 else cells[::-1]), given)
-        r = residuals_within_limits(r, side.censored[part])
+        predicted = predict(*(cells if axis == 0 else cells[::-1]), given)
+        r, known = b - predicted, np.ones(b.size, bool)
+        if censored is not None and is_quantile:
+            r, known = censored.residuals(predicted, part), censored.is_known(predicted, part)
+        elif censored is not None:
+            r = censored.values[part] - predicted
         v = side.weights[part].astype(np.float64) if side.weights.size else np.ones(r.size)
         first = int(keys[part.start])  # entries are in the order of their groups
         size = v * np.abs(r)
         square = size * np.abs(r)
         loss = (size if is_quantile else square) * sign_weights(r, level)
-        terms = (v * b, square, loss, size * (r < 0), size, v * (r <= 0))
+        covers, counted = v * (known & (r <= 0)), v * known
+        terms = (v * b, square, loss, size * (r < 0), size, covers, counted)
         for total, term in zip(sums, terms, strict=True):
             found = np.bincount(keys[part] - first, weights=term)
             total[first : first + found.size] += found
@@ -151,5 +159,5 @@ def summarize_axis(
             rms=np.sqrt(squares / side.mass),
             loss=losses / side.mass,
             effective_omega=None if is_quantile else below / absolute,
-            coverage=covered / side.mass if is_quantile else None,
+            coverage=covered / checked if is_quantile else None,
         )

@@ -46,12 +46,14 @@ def compute_deciles(evaluated: EvaluatedModel, at: int) -> list[Decile]:
         under, sizes = (np.bincount(cell, terms[part]) for terms in (below, size))
         whole = float(sizes.sum())
         level = float(under.sum()) / whole if whole > 0 else math.nan
-        if evaluated.is_quantiles:
+        if not whole > 0:  # all predictions are exact, or beyond the censoring limit
+            low = high = math.nan
+        elif evaluated.is_quantiles:
             low, high = wilson_interval(level, whole**2 / float(np.sum(sizes**2)))
         else:
             # Linearised standard error of a ratio of sums.
             spread = float(np.sqrt(np.sum((under - level * sizes) ** 2)))
-            half = NORMAL_95 * spread / whole if whole > 0 else math.nan
+            half = NORMAL_95 * spread / whole
             low, high = max(level - half, 0.0), min(level + half, 1.0)
         ends = float(predicted[part[0]]), float(predicted[part[-1]])
         deciles.append(Decile(*ends, part.size, level, low, high))
@@ -83,7 +85,7 @@ def _count(deciles: Sequence[Decile], level: float) -> str:
     known = [one for one in deciles if not math.isnan(one.level)]
     hits = sum(one.low <= level <= one.high for one in known)
     if not known:
-        return "All predictions are exact."
+        return "No interval: all predictions are exact, or beyond the censoring limit."
     return f"{hits} of {len(known)} intervals contain {level:g}."
 
 

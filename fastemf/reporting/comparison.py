@@ -29,14 +29,14 @@ def compare_with_baselines(evaluated: EvaluatedModel) -> tuple[str, str]:
 
     The results are a paragraph, and a section with drawings and tables.
     """
+    evaluation = evaluated.model._evaluate_cells(evaluated.cells)
     if isinstance(evaluated.model, Quantiles):
-        reports = evaluated.model.evaluate(evaluated.observations).coverage
+        reports = evaluation.coverage
         lines = [_summary(report) for report in reports]
         drawings = [list(_losses(report).items()) for report in reports]
         table, note = _table_of_quantiles(reports), ""
         loss = f"pinball loss, in {evaluated.unit}"
     else:
-        evaluation = evaluated.model.evaluate(evaluated.observations)
         lines = evaluation.verdict().splitlines()
         scores = [score for score in evaluation.scores if isinstance(score, Score)]
         drawings = [
@@ -52,11 +52,13 @@ def compare_with_baselines(evaluated: EvaluatedModel) -> tuple[str, str]:
     words = "<br>".join(
         html.escape(f"{line}.".replace("the", "The", line.startswith("the"))) for line in lines
     )
+    censoring = f" {evaluation.censoring_note}." if evaluation.censored else ""
     width = "span" if len(evaluated.levels) == 1 else "full"
     section = html.section(
         "Comparison with baselines",
         f"Mean {loss}, on the same observations; smaller is better. Baselines are computed from "
-        "the training data: a constant, column effects, row and column effects, and so on.",
+        "the training data: a constant, column effects, row and column effects, and so on."
+        f"{censoring}",
         html.cards([*cards, html.figure("Scores", table, note, width)]),
     )
     return f'<p class="verdict">{words}</p>', section
@@ -74,10 +76,16 @@ def _summary(report: CoverageReport) -> str:
         for loss in (report.baselines["constant"], report.baselines[name])
     ]
     nothing = "" if ratios[1] <= NOTHING_ADDED else ": no improvement over that baseline"
+    parts = []
+    if report.cells:
+        parts.append(
+            f"coverage {_percent(report.coverage)} (95 % CI {_percent(low)} to {_percent(high)})"
+        )
+    parts += [report.censoring_note] if report.censoring_note else []
+    what = "; ".join([*parts, "pinball loss"])
     return (
-        f"{quantile_name(report.tau)}: coverage {_percent(report.coverage)} (95 % CI "
-        f"{_percent(low)} to {_percent(high)}); pinball loss {ratios[0]:.2f} relative to a "
-        f"constant, {ratios[1]:.2f} relative to the best baseline ({name}){nothing}"
+        f"{quantile_name(report.tau)}: {what} {ratios[0]:.2f} relative to a constant, "
+        f"{ratios[1]:.2f} relative to the best baseline ({name}){nothing}"
     )
 
 

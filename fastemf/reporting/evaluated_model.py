@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.schema import SideFeatures
 from fastemf.inputs.tables import ColumnNames
 from fastemf.loss import sign_weights
@@ -15,7 +16,6 @@ from fastemf.models.factorization import Factorization
 from fastemf.models.levels import Levels
 from fastemf.models.quantiles import Quantiles
 from fastemf.models.reading import CellValues, named_columns, read_cells
-from fastemf.sources.memory import Observations, observe
 from fastemf.support.arrays import Floats, Ints
 from fastemf.support.display_names import expectile_name, quantile_name
 
@@ -86,12 +86,6 @@ class EvaluatedModel:
         return list(map(str, labels.tolist()))
 
     @cached_property
-    def observations(self) -> Observations:
-        """The observations by row and by column."""
-        rows, cols, values, weights = self.cells[:4]
-        return observe((rows, cols, values), weights=weights, shape=self.model.shape)
-
-    @cached_property
     def cell_numbers(self) -> Ints:
         """An identifier of the cell of each observation."""
         return np.asarray(self.cells.rows.astype(np.int64) * self.model.shape[1] + self.cells.cols)
@@ -114,9 +108,22 @@ class EvaluatedModel:
             out[:, part] = values.reshape(-1, len(self.levels)).T
         return out
 
+    @cached_property
+    def censored(self) -> tuple[CensoredCells | None, ...]:
+        """Censored values of the observations for each level; None if all are exact."""
+        return tuple(self.model._censored_cells(self.cells, level) for level in self.levels)
+
     def residuals(self, at: int) -> Floats:
-        """Compute observed minus predicted at one level."""
-        return np.asarray(self.cells.values - self.predicted[at])
+        """Compute observed minus predicted at one level.
+
+        Censored values are imputed; for a quantile both sides end at the limit.
+        """
+        predicted, censored = self.predicted[at], self.censored[at]
+        if censored is None:
+            return np.asarray(self.cells.values - predicted)
+        if self.is_quantiles:
+            return censored.residuals(predicted)
+        return np.asarray(censored.values - predicted)
 
     def losses(self, at: int) -> Floats:
         """Compute the contribution of each observation to the loss at one level."""
@@ -130,8 +137,10 @@ class EvaluatedModel:
         The ratio of their sums is the coverage for quantiles, and the effective level for
         expectiles: the proportion of the absolute residuals that lies below the prediction.
         """
-        r, v = self.residuals(at), self.weights
+        r, v, censored = self.residuals(at), self.weights, self.censored[at]
         if self.is_quantiles:
+            if censored is not None:
+                v = v * censored.is_known(self.predicted[at])
             return v * (r <= 0), v
         size = v * np.abs(r)
         return size * (r < 0), size
@@ -139,7 +148,7 @@ class EvaluatedModel:
 
 def read_evaluated(
     model: Any, R: Any, unknown: str, names: ColumnNames, weights: Any, shape: Any,
-    features: Any = None,
+    features: Any = None, censored: Any = None,
 ) -> EvaluatedModel:  # fmt: skip
     """Read observations once, and place them by the labels of a model."""
     if not isinstance(model, Factorization | Levels | Quantiles):
@@ -147,8 +156,9 @@ def read_evaluated(
     names = named_columns(model.axes, model.value_name, R, names)
     asked = model._ask_features(features)
     every = read_cells(
-        model.axes, R, names, weights, shape, strict=unknown == "error", features=asked
-    )
+        model.axes, R, names, weights, shape, strict=unknown == "error", features=asked,
+        censored=model._find_censored(R, censored),
+    )  # fmt: skip
     cells = every.select_known()
     if cells.values.size == 0:
         raise ValueError("R must contain observations of labels that are in the model, got none")

@@ -23,6 +23,7 @@ def report(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    censored: Any = None,
     shape: Any = None,
     features: Any = None,
 ) -> str:
@@ -42,7 +43,7 @@ def report(
     unknown
         Treatment of labels that are not in the model: ``"error"``, or ``"nan"`` to leave their
         observations out and report their number.
-    rows, cols, values, weights, shape, features
+    rows, cols, values, weights, censored, shape, features
         As in `Factorization.evaluate`. Predictions that are not of observations are made without
         features of observations.
 
@@ -62,7 +63,8 @@ def report(
     (True, True)
     """
     check_choice(unknown, "unknown", ("error", "nan"))
-    evaluated = read_evaluated(model, R, unknown, (rows, cols, values), weights, shape, features)
+    names = (rows, cols, values)
+    evaluated = read_evaluated(model, R, unknown, names, weights, shape, features, censored)
     summary, comparison = compare_with_baselines(evaluated)
     means = mean_predictions(evaluated, 0), mean_predictions(evaluated, 1)
     title = model_sections.headline(evaluated)

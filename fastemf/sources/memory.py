@@ -196,13 +196,13 @@ def _mark_censored(observed: Observations, R: Any, censored: Any, *given: Any) -
         ]
     else:
         # Codes, shifted to be positive, are read like weights: one per observation.
-        placed = _observe(R, _codes_as_weights(R, censored, observed.size), *given)
+        placed = _observe(R, codes_as_weights(R, censored, observed.size), *given)
         codes = [np.asarray(s.weights - 2, np.int8) for s in (placed.by_row, placed.by_col)]
     by_row, by_col = (replace(s, censored=c) for s, c in zip(sides, codes, strict=True))
     return replace(observed, by_row=by_row, by_col=by_col)
 
 
-def _codes_as_weights(R: Any, censored: Any, size: int) -> Any:
+def codes_as_weights(R: Any, censored: Any, size: int) -> Any:
     """Return the codes of `size` observations, shifted to 1 to 3, in the form of weights."""
     if tables.is_frame(R) and limits.is_codes_matrix(censored):
         if tables.is_frame(censored) and not (

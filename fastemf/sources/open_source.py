@@ -136,6 +136,11 @@ class Data:
     value_name: str | None = None  # column of a table
     limit: CensoringLimit | None = None  # None also where observations have codes of their own
 
+    @property
+    def censored(self) -> tuple[str, float] | None:
+        """The common limit in the form of the parameter `censored`, if there is one."""
+        return None if self.limit is None else self.limit.as_pair
+
     @cached_property
     def is_censored(self) -> bool:
         """Whether some of the training observations are censored."""

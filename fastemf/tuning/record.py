@@ -82,6 +82,8 @@ class Tuning:
         tables, if any; these are cross-fitted in five folds. NaN if nothing was tuned.
     effective_omega : float
         The expectile level of those predictions.
+    tables : int
+        Number of correction tables that the fit adds to its predictions.
     """
 
     steps: tuple[TuningStep, ...] = ()
@@ -93,6 +95,7 @@ class Tuning:
     noise: float = 0.0
     loss: float = math.nan
     effective_omega: float = math.nan
+    tables: int = 0
 
     @property
     def best(self) -> TuningStep | None:
@@ -136,13 +139,15 @@ class Tuning:
 
     def _in_words(self, best: TuningStep) -> str:
         if best.family == "constant":
-            return "neither factors nor intercepts reduce the loss: predictions are a constant"
+            why = "neither factors nor intercepts reduce the loss"
+            return f"{why}: predictions are a constant{self._corrected(best)}"
         meaning = f" ({best.family}: {MEANING[best.family]})"
         if best.rank == 0:
             what = "row + column intercepts" if self.has_intercepts else "0, without intercepts"
             tried = any(math.isfinite(step.reg) for step in self.steps)
             why = "the factors do not reduce the loss" if tried else "k is 0"
-            return f"{why}: predictions are {what}" + ("" if best.family == "equal" else meaning)
+            meaning = "" if best.family == "equal" else meaning
+            return f"{why}: predictions are {what}{meaning}{self._corrected(best)}"
         factors = "1 factor" if best.rank == 1 else f"{best.rank} factors"
         simple = self._loss_of("row + column")
         if best.loss <= NOTHING_ADDED * simple:
@@ -153,6 +158,15 @@ class Tuning:
         if self.has_intercepts:
             return f"{factors}, hardly any improvement over row + column intercepts"
         return f"{factors}; row + column intercepts predict as well or better: try intercepts"
+
+    def _corrected(self, best: TuningStep) -> str:
+        """Describe the correction tables, which make predictions without factors vary."""
+        if not self.tables:
+            return ""
+        tables = "1 correction table" if self.tables == 1 else f"{self.tables} correction tables"
+        if not self.loss <= NOTHING_ADDED * best.loss:
+            return f" plus {tables}, which hardly reduce it"
+        return f" plus {tables}, which reduce it by {100 * (1 - self.loss / best.loss):.0f} %"
 
     def _loss_of(self, name: str) -> float:
         return next((one.loss for one in self.baselines if one.name == name), math.nan)
@@ -173,7 +187,7 @@ MAY_BE_NAN = {  # if all residuals are 0, or nothing was tuned
     Baseline: (),
     Tuning: ("loss", "effective_omega"),
 }
-NOT_NEGATIVE = ("reg", "rank", "loss", "standard_error", "cells", "folds", "noise")
+NOT_NEGATIVE = ("reg", "rank", "loss", "standard_error", "cells", "folds", "noise", "tables")
 
 
 def pack_tuning(tuning: Tuning | None) -> dict[str, Any] | None:

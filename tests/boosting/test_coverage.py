@@ -12,7 +12,7 @@ from strategies import seeds
 
 from fastemf.boosting.coverage_report import report_coverage
 from fastemf.boosting.observed_cells import cells_at
-from fastemf.censoring.coverage import CensoredCoverage
+from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.limits import LEFT, RIGHT
 
 
@@ -29,7 +29,7 @@ def test_coverage_within_a_common_limit_is_that_of_the_values(seed, code, weight
     limit = 2.0 * code
     codes = np.where(code * values >= code * limit, code, 0)
     cut = np.where(codes != 0, limit, values)
-    limits = CensoredCoverage(cut, codes, cut + 0.25 * codes)
+    limits = CensoredCells(cut, codes, cut + 0.25 * codes)
     seen = limits.is_checkable(predicted)
     np.testing.assert_array_equal(seen, code * predicted < code * limit)
     masses = np.ones(200) if weights is None else weights
@@ -41,12 +41,12 @@ def test_coverage_with_varying_limits_is_the_kaplan_meier_estimate():
     # The book's arithmetic: 1 of 5 at or below 0, one is lost, 1 of the 3 left is at or below.
     given = np.array([-3.0, -2.0, -1.0, 4.0, 5.0])
     codes = np.array([0, RIGHT, 0, 0, RIGHT])
-    limits = CensoredCoverage(given, codes, np.where(codes != 0, given + 100, given))
+    limits = CensoredCells(given, codes, np.where(codes != 0, given + 100, given))
     predicted = np.zeros(5)
     assert limits.is_checkable(predicted).all()  # 4 was seen beyond the limit of the second
     share = limits.coverage(predicted, None, np.arange(5))
     assert share == pytest.approx(1 - (4 / 5) * (2 / 3))
-    mirrored = CensoredCoverage(-given, -codes, np.where(codes != 0, -given - 100, -given))
+    mirrored = CensoredCells(-given, -codes, np.where(codes != 0, -given - 100, -given))
     assert mirrored.coverage(predicted, None, np.arange(5)) == pytest.approx(1 - share)
 
 
@@ -56,7 +56,7 @@ def test_random_limits_do_not_bias_the_estimate(code):
     values, at = rng.normal(0, 1, 40_000), rng.normal(code, 1, 40_000)
     codes = np.where(code * values > code * at, code, 0)
     assert 0.2 < np.mean(codes != 0) < 0.4
-    limits = CensoredCoverage(np.where(codes != 0, at, values), codes, values)
+    limits = CensoredCells(np.where(codes != 0, at, values), codes, values)
     predicted = np.full(values.size, 0.7)
     share = limits.coverage(predicted, None, np.arange(values.size))
     assert share == pytest.approx((1 + math.erf(0.7 / math.sqrt(2))) / 2, abs=0.01)
@@ -67,7 +67,7 @@ def test_coverage_describes_the_verifiable_cells():
     values = rng.exponential(1, 1000)
     codes = np.where(values >= 1, RIGHT, 0)
     cut = np.minimum(values, 1.0)
-    limits = CensoredCoverage(cut, codes, np.where(codes != 0, 1.25, values))
+    limits = CensoredCells(cut, codes, np.where(codes != 0, 1.25, values))
     predicted = np.where(np.arange(1000) < 400, 0.5, 1.5)
     simple = {"constant": np.ones(1000)}
     found = report_coverage(cells_of(limits.values), 0.5, predicted, simple, limits)
@@ -99,7 +99,7 @@ def test_efficiency_matches_the_variance_of_the_estimate():
         rng = np.random.default_rng(seed)
         values, at = rng.normal(0, 1, 300), rng.normal(0.3, 1, 300)
         codes = np.where(values > at, RIGHT, 0)
-        limits = CensoredCoverage(np.where(codes != 0, at, values), codes, values)
+        limits = CensoredCells(np.where(codes != 0, at, values), codes, values)
         every = np.arange(300)
         shares.append(limits.coverage(predicted, None, every))
         worths.append(limits.efficiency(predicted, None, every))
@@ -111,6 +111,6 @@ def test_efficiency_matches_the_variance_of_the_estimate():
 def test_efficiency_within_a_common_limit_is_one():
     values = np.random.default_rng(0).exponential(1, 500)
     codes = np.where(values >= 1, RIGHT, 0)
-    limits = CensoredCoverage(np.minimum(values, 1.0), codes, values)
+    limits = CensoredCells(np.minimum(values, 1.0), codes, values)
     predicted = np.full(500, 0.5)
     assert limits.efficiency(predicted, None, np.arange(500)) == pytest.approx(1.0)

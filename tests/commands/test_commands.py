@@ -552,15 +552,36 @@ def test_censored_values_are_fitted_as_in_python(log, option, side, quiet):
     same_predictions("marks.npz", levels)
 
 
-def test_an_update_of_a_censored_model_warns(log, day_two, quiet, capsys):
-    limit = repr(float(np.quantile(LOG["ms"], 0.8)))
-    quiet("fit", log, *SMALL, "--censored-above", limit, "-o", "limits.npz")
+def test_an_update_uses_the_limit_of_the_model(log, day_two, quiet, capsys):
+    limit = float(np.quantile(LOG["ms"], 0.8))
+    quiet("fit", log, *SMALL, "--censored-above", repr(limit), "-o", "limits.npz")
+    assert f"values at or above {limit:g} were imputed" in quiet("info", "limits.npz")
     for data, options in (("two.csv", []), (log, ["--all"])):
-        update = ["update", "limits.npz", data, *options, "-o", "x.npz", "--force"]
-        assert main(update) == 0
-        assert f"the values of {data} are taken as exact" in capsys.readouterr().err
-        assert main([*update, "--censored-above", limit]) == 0
-        assert "taken as exact" not in capsys.readouterr().err
+        update = ["update", "limits.npz", data, *options, "--force", "-o"]
+        quiet(*update, "x.npz")
+        quiet(*update, "y.npz", "--censored-above", repr(limit))
+        same_fit("x.npz", fastemf.load("y.npz"))
+    late = np.where(LOG["ms"] >= limit, "right", "")
+    table_files.write_table("marked.csv", LOG | {"late": late})
+    quiet("fit", "marked.csv", "--censored", "late", *SMALL, "-o", "marks.npz")
+    assert main(["update", "marks.npz", log, "--all", "-o", "x.npz", "--force"]) == 0
+    assert "all values of these data are taken as exact" in capsys.readouterr().err
+
+
+def test_an_evaluation_of_censored_values_equals_that_of_python(log, quiet):
+    limit = float(np.quantile(LOG["ms"], 0.8))
+    above = ("--censored-above", repr(limit))
+    quiet("fit", log, *SMALL, *above, "-o", "limits.npz")
+    model = fastemf.load("limits.npz")
+    assert quiet("evaluate", "limits.npz", log) == f"{model.evaluate('log.csv')}\n"
+    lower = ("right", 0.9 * limit)
+    found = quiet("evaluate", "limits.npz", log, "--censored-above", repr(0.9 * limit))
+    assert found == f"{model.evaluate('log.csv', censored=lower)}\n"
+    assert "censored values: imputed for loss" in found
+    quiet("report", "limits.npz", log, "-o", "page.html")
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert page == fastemf.report(model, "log.csv")
+    assert "censored values: imputed for loss" in page
 
 
 # --- formats of text tables ---------------------------------------------------

@@ -75,7 +75,8 @@ def factorization_by_hand():
         rows=rows, cols=cols, omega=0.1, mu=10.0, reg=0.25, reg_scaling="count",
         intercept_reg=0.36, scale=5.0, converged=True, history=(record,), shift=1000.0,
         family="weighted", value_name="ms", training=training, imputation=imputation,
-        tuning=Tuning((step,), 0, (Baseline("constant", 3.0),), 7, 1, "", 0.5, 1.25, 0.125),
+        censored=("right", 40.0),
+        tuning=Tuning((step,), 0, (Baseline("constant", 3.0),), 7, 1, "", 0.5, 1.25, 0.125, 2),
     )  # fmt: skip
 
 
@@ -124,6 +125,7 @@ def test_a_golden_factorization_loads():
     np.testing.assert_allclose(fit.to_dense(), expected, rtol=1e-12)
     np.testing.assert_allclose(fit.predict("Zürich", 2**62), expected[1][1], rtol=1e-12)
     assert fit.unseen_rows.tolist() == [2]
+    assert fit.censored == ("right", 40.0)
     # A limit of 40 where the prediction is 38 and the noise 2 is 1 in units of noise: imputed 2.
     censored = (np.array([40.0]), np.array([1], np.int8), np.array([38.0]), np.array([2.0]))
     np.testing.assert_allclose(fit.imputation.impute(*censored), [38 + 2 * 2])
