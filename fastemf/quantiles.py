@@ -196,4 +196,4 @@ def complete_quantiles(
         report_out_of_fold(fit.cells, t, one, observed, fit.cold, fit.censored, masks)
         for t, one in enumerate(objectives)
     )
-    return Quantiles(fit.fits, fit.labels, fit.normal, fit.features, combination, coverage)
+    return Quantiles(fit.fits, fit.labels, fit.normal, fit.features, combination, coverage, groups)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
-    "col_features", "features", "reports", "group",
+    "col_features", "features", "reports", "groups",
 }  # fmt: skip
 HISTORY = ("row_history", "col_history")
 KNOTS = ("knots", "scores")
@@ -44,9 +43,12 @@ LARGEST = 1e100  # of numbers that are added and multiplied
 
 
 def write_boosted(
-    path: str | os.PathLike[str], kind: str, model: Boosted, reports: Sequence[dict[str, Any]]
+    path: str | os.PathLike[str], kind: str, model: Boosted, more: dict[str, Any]
 ) -> None:
-    """Write a model to one file, atomically; the first fit holds the labels."""
+    """Write a model to one file, atomically; `more` is for the header.
+
+    The first fit holds the labels.
+    """
     features, combination = model.features, model.combination
     arrays: Arrays = dict(zip(HISTORY, features.history, strict=True))
     arrays |= {"centres": features.centres, "kappas": features.kappas}
@@ -61,7 +63,7 @@ def write_boosted(
         "levels": [one.level for one in features.objectives],
         "fitted": len(model.fits), "folds": len(model.fits[0]),
         "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
-        "reports": list(reports),
+        **more,
     }  # fmt: skip
     tables: tuple[FeatureTable | FeatureSchema, ...] = (
         features.rows, features.cols, features.observed,
@@ -69,10 +71,8 @@ def write_boosted(
     for name, table in zip(FEATURES, tables, strict=True):
         header[name], packed = table.pack()
         arrays |= {f"{name}_{key}": array for key, array in packed.items()}
-    shifts = combination.shifts
-    header["group"] = None if shifts is None else shifts.column
-    if shifts is not None:
-        arrays["group_shifts"] = shifts.by_code
+    if combination.shifts is not None:
+        arrays["group_shifts"] = combination.shifts.by_code
     fits = {
         _name(place, fold): fit
         for place, level in enumerate(model.fits)
@@ -83,8 +83,8 @@ def write_boosted(
     write_model(path, kind, fits, header, arrays)
 
 
-def unpack_boosted(stored: StoredModel, objective: str) -> tuple[dict[str, Any], list[Any]]:
-    """Check the content of a file, and return fields of the model and the coverage reports."""
+def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
+    """Check the content of a file but the reports, and return fields of the model."""
     header, arrays = stored.header, stored.arrays
     check_keys(header.keys(), HEADER, "header field")
     require(header["objective"] == objective, f"objective must be {objective}")
@@ -112,7 +112,7 @@ def unpack_boosted(stored: StoredModel, objective: str) -> tuple[dict[str, Any],
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
         "combination": Combination(known, cold, low, high, shifts),
-    }, header["reports"]
+    }
 
 
 def _name(place: int, fold: int) -> str:
@@ -123,7 +123,7 @@ def _check_names(header: dict[str, Any], arrays: Arrays) -> None:
     """Check that no array is missing or unknown."""
     count = len(header["levels"])
     wanted = {*HISTORY, *KNOTS, "centres", "kappas"}
-    wanted |= set() if header["group"] is None else {"group_shifts"}
+    wanted |= {"group_shifts"} & arrays.keys()
     wanted |= {f"{name}_{key}" for name, keys in FEATURES.items() for key in keys}
     wanted |= {f"{kind}_{key}" for kind in KINDS for key in STARTS}
     wanted |= {f"{kind}_{t}_{key}" for kind in KINDS for t in range(count) for key in ARRAYS}
@@ -173,21 +173,19 @@ def _unpack_features(
 def _unpack_shifts(
     header: dict[str, Any], arrays: Arrays, features: CellFeatures, n_fits: int
 ) -> GroupShifts | None:
-    """Check the shifts of groups, if there are any."""
-    column = header["group"]
-    if column is None:
+    """Check the groups and their shifts, if there are any."""
+    name, shifts = header["groups"], arrays.get("group_shifts")
+    require(shifts is None or name is not None, "group_shifts must be of groups")
+    if name is None:
         return None
-    sizes = {
-        n_fits + 1 + place: len(categories)
-        for name in (one for names in features.names for one in names)
-        for place, categories in [features.place(name)]
-        if categories is not None
-    }
-    require(type(column) is int and column in sizes, "group must be a feature of categories")
-    shifts = arrays["group_shifts"]
-    check_numbers("group_shifts", shifts, sizes[column], len(header["levels"]))
+    is_known = any(name in names for names in features.names)
+    place, categories = features.place(name) if is_known else (0, None)
+    require(categories is not None, "groups must be a feature of categories")
+    if shifts is None:
+        return None
+    check_numbers("group_shifts", shifts, len(categories or ()), len(header["levels"]))
     require(bool((np.abs(shifts) <= LARGEST).all()), f"group_shifts must be up to {LARGEST:g}")
-    return GroupShifts(column, shifts)
+    return GroupShifts(n_fits + 1 + place, shifts)
 
 
 def _unpack_parts(
@@ -240,8 +238,9 @@ PROPORTIONS = ("coverage", "dense_coverage", "deciles")  # NaN if no cell is ver
 TYPES = {"float": float, "int": int, "bool": bool, "str": str}
 
 
-def unpack_coverage(records: Any, taus: list[float]) -> tuple[CoverageReport, ...]:
+def unpack_coverage(header: dict[str, Any]) -> tuple[CoverageReport, ...]:
     """Check one coverage report per quantile."""
+    records, taus = header["reports"], header["levels"]
     right = isinstance(records, list) and len(records) == len(taus)
     require(right, "coverage must be one report per quantile")
     reports = []

@@ -59,16 +59,16 @@ def load(path: str | os.PathLike[str]) -> Any:
         if stored.kind == LEVELS:
             return Levels(_unpack_levels(stored))
         if stored.kind == BOOSTED_LEVELS:
-            fields, reports = unpack_boosted(stored, EXPECTILE)
-            return BoostedLevels(**fields, reports=_unpack_reports(reports, fields))
-        fields, reports = unpack_boosted(stored, QUANTILE)
-        taus = [one.level for one in fields["features"].objectives]
-        return Quantiles(**fields, coverage=unpack_coverage(reports, taus))
+            fields = unpack_boosted(stored, EXPECTILE)
+            return BoostedLevels(**fields, reports=_unpack_reports(stored.header, fields))
+        fields = unpack_boosted(stored, QUANTILE)
+        coverage = unpack_coverage(stored.header)
+        return Quantiles(**fields, coverage=coverage, groups=stored.header["groups"])
 
 
-def _unpack_reports(records: Any, fields: dict[str, Any]) -> tuple[LevelReport, ...]:
+def _unpack_reports(header: dict[str, Any], fields: dict[str, Any]) -> tuple[LevelReport, ...]:
     """Check one report per level."""
-    levels = [one.level for one in fields["features"].objectives]
+    records, levels = header["reports"], header["levels"]
     right = isinstance(records, list) and len(records) == len(levels)
     require(right, "reports must be one per level")
     own = {level[0].omega for level in fields["fits"][:-1]}

@@ -68,7 +68,7 @@ def test_new_rows_are_appended(make):
     np.testing.assert_allclose(found, like, rtol=0.5)
 
 
-def test_groups_are_reported_and_calibrated(monkeypatch):
+def test_groups_are_reported_and_calibrated(monkeypatch, tmp_path):
     report = quantiles().coverage[1]
     assert [group.name for group in report.groups] == ["eu", "us"]
     weights = [group.cells for group in report.groups]
@@ -87,6 +87,11 @@ def test_groups_are_reported_and_calibrated(monkeypatch):
         np.testing.assert_allclose(after[own], before[own] + shift)
         assert shift != 0
         assert abs(group.coverage - 0.8) < 0.1
+    model.save(tmp_path / "model.npz")
+    loaded = fastemf.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(LOG)[:, 0], after)
+    assert loaded.groups == "region"
+    assert loaded.coverage == model.coverage
     with pytest.raises(ValueError, match="groups must be a feature of categories, got 'hour'"):
         fastemf.complete_quantiles(LOG, 0.5, 1, groups="hour", **NAMES, **SETTINGS)
     with pytest.raises(ValueError, match="groups must name a feature"):
