@@ -79,9 +79,7 @@ def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: in
     """
     name, item = NAMES[axis], ITEMS[axis]
     if labels is None:
-        if isinstance(given, Query):
-            raise TypeError(f"{name} must be in index order, which SQL does not define")
-        columns = _read_source(given, name) if is_source(given) else _columns(given, name)
+        columns = _read_ordered(given, name)
         return FeatureTable.fit(columns.read_sized(n_items, f"{item} of R"), n_items)
     columns, key = _read_labelled(given, labels, axis)
     return _match(columns, key, labels, name, item)
@@ -116,7 +114,7 @@ def encode_items(
     """Encode features of rows (axis 0) or columns, given as in a fit, for cells of this shape.
 
     `cells` are their labels, some of which may be new, or their indices if there are no labels;
-    they are broadcast. Labels without a line have missing values.
+    they are broadcast. Those without a line have missing values.
 
     Examples
     --------
@@ -130,9 +128,13 @@ def encode_items(
     """
     name = NAMES[axis]
     if labels is None:
-        table = read_item_features(given, None, n_items, axis)
-        schema.check_known(table.schema.names, name)
-        places, table = np.asarray(cells), FeatureTable(schema, table.recode(schema))
+        columns = _read_ordered(given, name)
+        schema.check_known(columns.of_name, name)
+        found = columns.read()
+        size = max([n_items, *(values.numbers.size for values in found.values())])
+        found = columns.read_sized(size, ITEMS[axis])
+        table, places = FeatureTable(schema, schema.encode(found, size)), np.asarray(cells)
+        places = np.where(places < size, places, -1)
     else:
         columns, key = _read_labelled(given, labels, axis)
         schema.check_known(columns.of_name, name)
@@ -147,6 +149,13 @@ def encode_items(
         table = FeatureTable(schema, schema.encode(found, codes.size))
         places = lines.positions(cells, what=f"the {ITEMS[axis]}s")
     return table.at(np.broadcast_to(places, shape))
+
+
+def _read_ordered(given: Any, name: str) -> Columns:
+    """Return columns of features in index order."""
+    if isinstance(given, Query):
+        raise TypeError(f"{name} must be in index order, which SQL does not define")
+    return _read_source(given, name) if is_source(given) else _columns(given, name)
 
 
 def _read_labelled(given: Any, labels: Labels, axis: int) -> tuple[Columns, Any]:
