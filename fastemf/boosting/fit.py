@@ -126,7 +126,7 @@ def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:
         raise ValueError(
             f"groups must be a feature of the model ({', '.join(known) or 'none'}), got {name!r}"
         )
-    if not any(name in (schema.names[at] for at in schema.categorical) for schema in schemas):
+    if not any(name in schema.texts for schema in schemas):
         raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
 
 

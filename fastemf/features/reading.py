@@ -48,7 +48,9 @@ class Columns(NamedTuple):
         return found
 
 
-def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: int) -> FeatureTable:
+def read_item_features(
+    given: Any, labels: Labels | None, n_items: int, axis: int, schema: FeatureSchema | None = None
+) -> FeatureTable:
     """Read the features of all rows (axis 0) or columns of a matrix, in index order.
 
     Parameters
@@ -67,6 +69,8 @@ def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: in
         Number of items.
     axis
         0 for rows, 1 for columns.
+    schema
+        The features of a model; its categories are read as text.
 
     Examples
     --------
@@ -79,9 +83,9 @@ def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: in
     """
     name, item = NAMES[axis], ITEMS[axis]
     if labels is None:
-        columns = _read_ordered(given, name)
+        columns = _read_ordered(given, name, schema)
         return FeatureTable.fit(columns.read_sized(n_items, f"{item} of R"), n_items)
-    columns, key = _read_labelled(given, labels, axis)
+    columns, key = _read_labelled(given, labels, axis, schema)
     return _match(columns, key, labels, name, item)
 
 
@@ -128,7 +132,7 @@ def encode_items(
     """
     name = NAMES[axis]
     if labels is None:
-        columns = _read_ordered(given, name)
+        columns = _read_ordered(given, name, schema)
         schema.check_known(columns.of_name, name)
         found = columns.read()
         size = max([n_items, *(values.numbers.size for values in found.values())])
@@ -136,7 +140,7 @@ def encode_items(
         table, places = FeatureTable(schema, schema.encode(found, size)), np.asarray(cells)
         places = np.where(places < size, places, -1)
     else:
-        columns, key = _read_labelled(given, labels, axis)
+        columns, key = _read_labelled(given, labels, axis, schema)
         schema.check_known(columns.of_name, name)
         lines, codes = Labels.encode(key, what=f"the labels of {name}", where=columns.where)
         if codes.shape != (len(lines),):
@@ -151,18 +155,20 @@ def encode_items(
     return table.at(np.broadcast_to(places, shape))
 
 
-def _read_ordered(given: Any, name: str) -> Columns:
+def _read_ordered(given: Any, name: str, schema: FeatureSchema | None) -> Columns:
     """Return columns of features in index order."""
     if isinstance(given, Query):
         raise TypeError(f"{name} must be in index order, which SQL does not define")
-    return _read_source(given, name) if is_source(given) else _columns(given, name)
+    return _read_source(given, name, None, schema) if is_source(given) else _columns(given, name)
 
 
-def _read_labelled(given: Any, labels: Labels, axis: int) -> tuple[Columns, Any]:
+def _read_labelled(
+    given: Any, labels: Labels, axis: int, schema: FeatureSchema | None
+) -> tuple[Columns, Any]:
     """Return columns of features, and the labels of their lines."""
     name = NAMES[axis]
     if is_source(given):
-        columns = _read_source(given, name, labels)
+        columns = _read_source(given, name, labels, schema)
     else:
         columns = _columns(given, name, label_name=labels.name, has_labels=True)
     key = columns.of_name.pop(labels.name or "", None)
@@ -242,17 +248,15 @@ def check_names(features: Any) -> list[str]:
     return list(features)
 
 
-def find_columns(source: Any, schema: FeatureSchema) -> tuple[Any, list[str], list[str]]:
+def find_columns(source: Any, schema: FeatureSchema) -> tuple[Any, list[str]]:
     """Find the columns of a table in files or SQL that are features of a model.
 
-    Return the source, or a copy if it can be read only once; the names of the columns; and the
-    names of those that are text, whatever their content.
+    Return the source, or a copy if it can be read only once, and the names of the columns.
     """
     if is_stream(source):
         source = hold_stream(source)
     present = column_names(source) or ()
-    names = [name for name in schema.names if name in present]
-    return source, names, [schema.names[at] for at in schema.categorical]
+    return source, [name for name in schema.names if name in present]
 
 
 def encode_given(
@@ -358,7 +362,9 @@ def _columns(
     return Columns(of_name, where)
 
 
-def _read_source(source: Any, name: str, labels: Labels | None = None) -> Columns:
+def _read_source(
+    source: Any, name: str, labels: Labels | None, schema: FeatureSchema | None
+) -> Columns:
     """Read all columns of a table in files, a database or SQL."""
     if is_stream(source):
         source = hold_stream(source)
@@ -366,6 +372,7 @@ def _read_source(source: Any, name: str, labels: Labels | None = None) -> Column
         raise TypeError(f"{name} must be in memory if the labels have no column name, got a file")
     key = [] if labels is None else [labels.name]
     texts = key if labels is not None and labels.kind == "str" else []
+    texts = [*texts, *(() if schema is None else schema.texts)]
     with naming(source):
         names = column_names(source)
         if names is None:

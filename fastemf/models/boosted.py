@@ -178,7 +178,7 @@ class Boosted(Model):
         schema = (self.features.rows, self.features.cols)[axis].schema
         if given is None:
             return FeatureTable(schema, schema.encode({}, n))
-        found = read_item_features(given, labels, n, axis)
+        found = read_item_features(given, labels, n, axis, schema)
         schema.check_known(found.schema.names, NAMES[axis])
         return FeatureTable(schema, found.recode(schema))
 

@@ -180,8 +180,8 @@ def _read_file(
     texts = _text_columns(axes, names)
     listed: list[str] = []
     if features is not None:
-        R, listed, more = find_columns(R, features.schema)
-        texts += more
+        R, listed = find_columns(R, features.schema)
+        texts += features.schema.texts
     with table_files.naming(R):
         content, where = table_files.read_file(R, columns, numbers, texts, features=listed)
         given = (shape, strict, where, features, censored)

@@ -397,7 +397,9 @@ def test_wrong_groups_and_shifts_are_refused(bad):
     np.testing.assert_array_equal(shifted.combination.shifts.by_code, shifts)
     assert_refused(bad({"groups": None}, source=source, group_shifts=shifts), "must be of groups")
     for groups in ("hour", "x", 1, ["site"]):
-        assert_refused(bad({"groups": groups}, source=source), "groups must be a feature of categories")
+        assert_refused(
+            bad({"groups": groups}, source=source), "groups must be a feature of categories"
+        )
     for wrong in (np.ones((3, 2)), shifts.astype(int), shifts * 1e101, shifts * np.nan):
         assert_refused(bad(source=source, group_shifts=wrong), "group_shifts must")
 

@@ -84,6 +84,19 @@ def test_features_of_rows_by_label_equal_those_by_cell(form, tmp_path):
         np.testing.assert_array_equal(values, again[:, 1])
 
 
+def test_categories_in_files_are_text(tmp_path):
+    lines = VIEWERS.assign(zone=np.array(["01234", "7", "x"])[np.arange(40) % 3])
+    quantiles = fit(LOG, **NAMES, features=OBSERVED, row_features=lines)
+    lines[30:31].to_csv(tmp_path / "v30.csv", index=False)  # its zone looks like a number
+    path = tmp_path / "v30.csv"
+    found = quantiles.fold_in(NEW, row_features=path).features.rows
+    own = quantiles.features.rows.values[quantiles.axes[0].positions(["v0"], "rows")]
+    assert found.values[0, 1] == own[0, 1]
+    given = {name: lines[name][30] for name in ("age", "zone")}
+    expected = quantiles.predict(NEW.viewer, NEW.video, features=NEW[OBSERVED], row_features=given)
+    np.testing.assert_array_equal(quantiles.predict(NEW, row_features=path), expected)
+
+
 def test_known_labels_without_a_line_keep_their_features():
     known = HELD_OUT[60:]
     lines = pd.DataFrame({"viewer": ["v30"], "age": [33.0]})
