@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastemf.boosting.lightgbm_text import read_trees
+from fastemf.boosting.lightgbm_trees import read_trees
 from fastemf.kernels.compilation import Unit
 from fastemf.kernels.threads import bind_block, count_threads, launch
 from fastemf.kernels.trees import (
@@ -95,10 +95,9 @@ class Forest:
             If the booster has several outputs, a transformed output, linear trees, a tree with more
             than 64 leaves, or zeros that are missing values.
         """
-        n_features, trees = read_trees(booster.model_to_string(num_iteration=num_iteration))
+        n_features, found = read_trees(booster, num_iteration)
         arrays: dict[str, Array] = {
-            name: np.concatenate([np.empty(0, dtype), *(tree[name] for tree in trees)], dtype=dtype)
-            for name, dtype in ARRAYS.items()
+            name: np.array(found[name], dtype) for name, dtype in ARRAYS.items()
         }
         return cls.unpack(arrays, n_features)
 

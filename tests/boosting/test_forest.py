@@ -6,7 +6,6 @@ import copy
 import itertools
 import math
 import pickle
-import re
 import threading
 
 import numpy as np
@@ -395,11 +394,12 @@ def test_other_boosters_are_refused(params, message):
 
 def test_observations_that_do_not_add_up_are_refused():
     X, y = training_data(np.random.default_rng(13))
-    text = train(TRAINING["quantile"], X, y, rounds=2).model_to_string()
+    model = train(TRAINING["quantile"], X, y, rounds=2).dump_model()
 
     class Booster:
-        def model_to_string(self, num_iteration):
-            return re.sub(r"^internal_count=800", "internal_count=801", text, flags=re.M)
+        def dump_model(self, num_iteration):
+            model["tree_info"][1]["tree_structure"]["internal_count"] += 1
+            return model
 
     with pytest.raises(ValueError, match="observations"):
         Forest.from_lightgbm(Booster())
