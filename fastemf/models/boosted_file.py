@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastemf.boosting.cell_features import BASELINES, SCALE, CellFeatures
 from fastemf.boosting.combination import Combination, GroupShifts, Part
-from fastemf.boosting.coverage_report import CoverageReport, GroupCoverage
+from fastemf.boosting.coverage_report import DECILES, CoverageReport
 from fastemf.boosting.forest import ARRAYS, Forest
 from fastemf.boosting.model_fit import Fits
 from fastemf.boosting.normal_scores import NormalScores
@@ -22,6 +22,7 @@ from fastemf.models.factorization import Factorization
 from fastemf.models.file import StoredModel, write_model
 from fastemf.models.fit_record import Arrays
 from fastemf.support.array_file import check_keys, require
+from fastemf.support.records import unpack_record
 from fastemf.tuning.corrections import check_numbers
 
 if TYPE_CHECKING:
@@ -234,63 +235,20 @@ def _unpack_fits(stored: StoredModel) -> Fits:
     return fits
 
 
-PROPORTIONS = ("coverage", "dense_coverage", "deciles")  # NaN if no cell is verifiable
-TYPES = {"float": float, "int": int, "bool": bool, "str": str}
-
-
 def unpack_coverage(header: dict[str, Any]) -> tuple[CoverageReport, ...]:
     """Check one coverage report per quantile."""
     records, taus = header["reports"], header["levels"]
-    right = isinstance(records, list) and len(records) == len(taus)
-    require(right, "coverage must be one report per quantile")
-    reports = []
-    for record, tau in zip(records, taus, strict=True):
-        require(isinstance(record, dict), "coverage must have the fields of a report")
-        names = {field.name for field in fields(CoverageReport)}
-        check_keys(record.keys(), names, "field of coverage")
-        for field in fields(CoverageReport):
-            value, kind = record[field.name], str(field.type)
-            is_right = _is_proportion if field.name in PROPORTIONS else _is_number
-            if field.name in ("cold", "groups"):
-                record[field.name] = _unpack_groups(value)
-                continue
-            if kind.startswith("tuple"):
-                length = 2 if field.name == "interval" else 10
-                right = isinstance(value, list) and len(value) == length
-                right = right and all(map(is_right, value))
-                record[field.name] = tuple(value) if right else ()
-            elif kind.startswith("dict"):
-                right = isinstance(value, dict) and set(value) == set(BASELINES)
-                right = right and all(map(_is_number, value.values()))
-            elif kind == "float":
-                right = is_right(value)
-            else:
-                right = type(value) is TYPES[kind]
-            require(right, f"coverage must have a valid {field.name}")
-        require(record["tau"] == tau, "coverage must be of the stored quantiles")
-        reports.append(CoverageReport(**record))
-    return tuple(reports)
-
-
-def _unpack_groups(records: Any) -> tuple[GroupCoverage, ...]:
-    """Check the coverage of groups."""
-    require(isinstance(records, list), "groups of coverage must be a list")
-    found = []
-    for record in records:
-        right = isinstance(record, dict)
-        right = right and set(record) == {field.name for field in fields(GroupCoverage)}
-        right = right and type(record["name"]) is str and type(record["cells"]) is int
-        right = right and isinstance(record["interval"], list) and len(record["interval"]) == 2
-        right = right and all(map(_is_proportion, [record["coverage"], *record["interval"]]))
-        right = right and _is_number(record["pinball"]) and _is_number(record["baseline"])
-        require(right, "groups of coverage must have valid fields")
-        found.append(GroupCoverage(**record | {"interval": tuple(record["interval"])}))
-    return tuple(found)
-
-
-def _is_proportion(value: Any) -> bool:
-    return type(value) is float and (math.isnan(value) or 0 <= value <= 1)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float and math.isfinite(value)
+    require(isinstance(records, list), "coverage must be a list of reports")
+    reports = tuple(unpack_record(CoverageReport, record, "coverage") for record in records)
+    require([one.tau for one in reports] == taus, "coverage must be one report per quantile")
+    for one in reports:
+        groups = (*one.cold, *one.groups)
+        proportions = [one.coverage, one.dense_coverage, *one.deciles]
+        proportions += [part for group in groups for part in (group.coverage, *group.interval)]
+        losses = [one.pinball, one.verifiable, *one.interval, *one.baselines.values()]
+        losses += [loss for group in groups for loss in (group.pinball, group.baseline)]
+        right = all(math.isnan(part) or 0 <= part <= 1 for part in proportions)
+        right = right and all(map(math.isfinite, losses)) and len(one.deciles) == DECILES
+        require(right, "coverage must have proportions, and finite losses")
+        require(set(one.baselines) == set(BASELINES), "coverage must have losses of all baselines")
+    return reports

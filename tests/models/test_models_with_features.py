@@ -84,6 +84,12 @@ def test_features_of_rows_by_label_equal_those_by_cell(form, tmp_path):
         np.testing.assert_array_equal(values, again[:, 1])
 
 
+def test_features_from_a_stream_are_read_once():
+    table = pytest.importorskip("pyarrow").Table.from_pandas(VIEWERS)
+    found = fitted().predict(NEW, row_features=table.to_reader())
+    np.testing.assert_array_equal(found, fitted().predict(NEW, row_features=table))
+
+
 def test_categories_in_files_are_text(tmp_path):
     lines = VIEWERS.assign(zone=np.array(["01234", "7", "x"])[np.arange(40) % 3])
     quantiles = fit(LOG, **NAMES, features=OBSERVED, row_features=lines)
