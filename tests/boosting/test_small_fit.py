@@ -57,6 +57,27 @@ def test_files_single_cells_and_explanations(make, tmp_path):
     assert "the client is new" in " ".join(found.notes)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_explanations_and_reports_of_censored_values(side):
+    sign = 1 if side == "right" else -1
+    limit = sign * float(LOG.ms.quantile(0.7))
+    cut = LOG.assign(ms=sign * np.minimum(LOG.ms, sign * limit))
+    given = {"censored": (side, limit), **NAMES, **SETTINGS}
+    model = fastemf.complete_quantiles(cut, (0.2, 0.8), 1, **given)
+    predicted = sign * model.predict_block(model.row_labels.values)
+    for tau, values in zip(model.taus, np.moveaxis(predicted, -1, 0), strict=True):
+        for at in (values.argmin(), values.argmax()):
+            i, j = np.unravel_index(at, values.shape)
+            found = model.explain(model.row_labels.values[i], model.col_labels.values[j], tau=tau)
+            is_beyond = bool(values[i, j] >= sign * limit)
+            assert ("extrapolated" in " ".join(found.notes)) == is_beyond
+            at_end = found.value in (model.combination.low, model.combination.high)
+            assert ("end of the range" in " ".join(found.notes)) == at_end
+    assert (predicted >= sign * limit).any()
+    assert (predicted < sign * limit).any()
+    assert "nan" not in str(model)
+
+
 @pytest.mark.parametrize("make", [quantiles, levels])
 def test_new_rows_are_appended(make):
     model = make()
