@@ -148,12 +148,11 @@ class Forest:
         all_of(self.covers > 0, "leaves must have positive covers")
         _ = self._subtrees
 
-    def predict(self, features: Floats) -> Floats:
-        """Predict cells from their features, a (cells, n_features) array; NaN is missing."""
-        return self._predictor.predict(features).reshape(-1)
-
     def contributions(self, features: Floats) -> Floats:
-        """Split predictions into Shapley values of the features and, last, the mean prediction."""
+        """Split predictions into Shapley values of the features and, last, the mean prediction.
+
+        The features of cells are a (cells, n_features) array; NaN is missing.
+        """
         features = _as_features(features, self.n_features)
         out = np.zeros(features.shape)
         _launch(add_contributions, self._contribution_args._replace(features=features, out=out))
@@ -164,10 +163,6 @@ class Forest:
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, without cached objects, for a copy or a pickle."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @cached_property
-    def _predictor(self) -> ForestPredictor:
-        return ForestPredictor([self])
 
     @cached_property
     def _subtrees(self) -> _Subtrees:
