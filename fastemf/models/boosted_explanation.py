@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastemf.boosting.model_fit import predict_columns
@@ -71,10 +72,10 @@ def explain_boosted(
     notes = []
     for name, history, at in zip(names, features.history, (i, j), strict=True):
         if history[at[0], 0] == 0:
-            notes.append(f"the {name} is new: its history is that of no observations")
+            notes.append(f"the {name}{' is new and' if at[0] < 0 else ''} has no observations")
     if not combination.low < value < combination.high:
         notes.append("the prediction is at the end of the range of the data")
-    imputation = model.fits[0][0].imputation
-    if imputation is not None and not imputation.bounds[0] < value < imputation.bounds[1]:
-        notes.append("the prediction is beyond the censoring limit, where it is extrapolated")
+    side, limit = model.censored or ("right", math.inf)
+    if value >= limit if side == "right" else value <= limit:
+        notes.append(f"the prediction is extrapolated: the censoring limit is {limit:g}")
     return BoostedExplanation(features.objectives[t].level, parts, value, tuple(notes))
