@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 from fastemf import __version__
-from fastemf.commands import demo, evaluate, fit, info, predict, select, store, update
-from fastemf.commands.options import take_sql
+from fastemf.commands import demo, evaluate, explain, fit, info, predict, select, store, update
+from fastemf.commands.options import name_options, take_sql
 
-COMMANDS = (fit, predict, evaluate, update, select, info, store, demo)
+COMMANDS = (fit, predict, explain, evaluate, update, select, info, store, demo)
 
 EXAMPLE = """\
 example:
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # the reader stopped, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except USER_ERRORS as error:
-            _print_error(_one_line(error))
+            _print_error(name_options(_one_line(error)))
             return 2
         except KeyboardInterrupt:
             _print_error("interrupted")

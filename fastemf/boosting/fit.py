@@ -34,7 +34,6 @@ from fastemf.sources.mapped import map_values
 from fastemf.sources.open_source import Data, hold_apart
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
-from fastemf.support.validation import check_rank
 from fastemf.support.warn import ConvergenceWarning, warn
 
 
@@ -85,7 +84,7 @@ def fit_boosted(
 ) -> BoostedFit:  # fmt: skip
     """Fit opened data: the first level, further `levels`, and trees for all objectives."""
     lightgbm()  # before anything that takes time
-    check_rank(settings.k, given.shape, minimum=0)
+    settings = settings.at_shape(given.shape)
     side_features = side.read(given, names)
     data = hold_apart(given, None, settings.generator(), names, censored)
     source, imputation = draw_censored(data, settings)

@@ -89,7 +89,7 @@ class Boosted(Model):
         features = [one for names in self.features.names for one in names]
         listed = f", features {', '.join(features)}" if features else ""
         about = f"{levels}=({shown}), k={self.k}, {fits} fits{listed}"
-        return f"<{name} {m} x {n}, {about}, {self._dtype}>"
+        return f"{name} {m} x {n}, {about}, {self._dtype}"
 
     # --- prediction of cells ---------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from fastemf.models.file import LEVELS, write_model
 from fastemf.models.model import Model
 from fastemf.models.reading import CellValues
 from fastemf.models.similarity import mean_distances
+from fastemf.models.validation_report import describe_validation, validation_columns
+from fastemf.reporting.tabular import Columns
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints, Mask
 from fastemf.support.validation import check_fitted_level
@@ -105,7 +107,8 @@ class Levels(LevelMethods):
         """Rows and columns of the lowest level; all levels have the same labels."""
         return self.fits[0].axes
 
-    def __repr__(self) -> str:
+    @property
+    def _content(self) -> str:
         m, n = self.shape
         first = self.fits[0]
         omegas = ", ".join(f"{omega:g}" for omega in self.omegas)
@@ -113,9 +116,16 @@ class Levels(LevelMethods):
         converged = sum(fit.converged for fit in self.fits)
         sweeps = sum(fit.n_iter for fit in self.fits)
         return (
-            f"<Levels {m} x {n}, k={first.k}, omegas=({omegas}){intercepts}, {first.X.dtype}, "
-            f"{converged} of {len(self.fits)} converged in {sweeps} sweeps>"
+            f"Levels {m} x {n}, k={first.k}, omegas=({omegas}){intercepts}, {first.X.dtype}, "
+            f"{converged} of {len(self.fits)} converged in {sweeps} sweeps"
         )
+
+    @property
+    def _verdict(self) -> str:
+        return describe_validation(self.fits)
+
+    def _performance(self) -> Columns:
+        return validation_columns(self.fits)
 
     def level(self, omega: float) -> Factorization:
         """Return the fit of one level, whose unsorted predictions may cross those of other levels.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from fastemf.kernels.threads import single_threaded_blas
 from fastemf.models.bilinear import Axes
 from fastemf.models.entities import Entities
 from fastemf.models.ranking import smallest
+from fastemf.reporting.tabular import Columns, Tabular, unused_name
 from fastemf.support.arrays import Array, Floats
 
 
-class Similar(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Similar(Tabular):
     """Similar rows (or columns), nearest first; see `Factorization.similar_rows`.
 
     Attributes
@@ -23,13 +25,41 @@ class Similar(NamedTuple):
         Rows (columns), with -1 if there are fewer than n; or labels, with None or NaT.
     distances : float64 array
         Root mean square differences of the predictions, in the units of the data; NaN for -1.
+    name : str
+        Name of the column of labels.
     """
 
     others: Array
     distances: Floats
+    name: str
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter((self.others, self.distances))
+
+    def columns(self) -> Columns:
+        """Return the others and their distances, without empty places.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.outer([1.0, 5.0, 2.0], [3.0, 3.0, 3.0])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> print(fit.similar_rows(0, 2))
+        distances from one, nearest first:
+        row  distance
+          2         3
+          1        12
+        """
+        kept = ~np.isnan(self.distances)
+        name = unused_name("distance", [self.name])
+        return {self.name: self.others[kept], name: self.distances[kept]}
+
+    @property
+    def _title(self) -> str:
+        return "distances from one, nearest first"
 
 
-def nearest(axis: Entities, distances: Floats, item: int, n: int) -> Similar:
+def nearest(axis: Entities, distances: Floats, item: int, n: int) -> tuple[Array, Floats]:
     """Find the n items of an axis nearest to one item.
 
     The item itself and items without observations are excluded. An item without observations has
@@ -39,7 +69,7 @@ def nearest(axis: Entities, distances: Floats, item: int, n: int) -> Similar:
     possible[axis.unseen] = np.nan
     possible[item] = np.nan
     others = smallest(possible[None], n)[0]
-    return Similar(axis.ids_at(others), np.where(others >= 0, possible[others], np.nan))
+    return axis.ids_at(others), np.where(others >= 0, possible[others], np.nan)
 
 
 def distances_from(axes: Axes, axis: int, item: int) -> Floats:

@@ -107,6 +107,20 @@ class Tuning:
         """Whether the candidates have intercepts: only then is a constant tried."""
         return any(step.family == "constant" for step in self.steps)
 
+    def relative_loss(self, baseline: str = "constant") -> float:
+        """Return the validation loss relative to that of a baseline; NaN if there is none.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> fit = fastemf.complete(R, 0.5, 2, intercepts=True)
+        >>> fit.tuning.relative_loss("constant") < 1
+        True
+        """
+        of = self._loss_of(baseline)
+        return self.loss / of if of > 0 else math.nan
+
     def verdict(self) -> str:
         """Summarize the validation performance of the fit in two lines.
 
