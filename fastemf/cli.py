@@ -18,6 +18,8 @@ from typing import Any
 from fastemf import __version__
 from fastemf.commands import demo, evaluate, explain, fit, info, predict, select, store, update
 from fastemf.commands.options import name_options, take_sql
+from fastemf.support.progress import show_bars
+from fastemf.support.terminal import stderr_is_terminal
 
 COMMANDS = (fit, predict, explain, evaluate, update, select, info, store, demo)
 
@@ -54,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_warning
         try:
             take_sql(args)
-            args.run(args)
+            with show_bars(stderr_is_terminal()):
+                args.run(args)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader stopped, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

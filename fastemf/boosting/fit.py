@@ -34,6 +34,7 @@ from fastemf.sources.mapped import map_values
 from fastemf.sources.open_source import Data, hold_apart
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
+from fastemf.support.progress import show_bars
 from fastemf.support.warn import ConvergenceWarning, warn
 
 
@@ -111,7 +112,10 @@ def fit_boosted(
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
     by_fold = fit_cell_features(cells, residuals, objectives, side_features)
-    combination, observed, cold = fit_combination(cells, fits, normal, by_fold, settings.n_threads)
+    with show_bars(settings.progress):
+        combination, observed, cold = fit_combination(
+            cells, fits, normal, by_fold, settings.n_threads
+        )
     return BoostedFit(
         fits, (source.row_labels, source.col_labels), normal, mean_features(by_fold), combination,
         cells, observed, cold, _censored_cells(data, cells),

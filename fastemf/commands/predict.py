@@ -108,7 +108,7 @@ def _read_pairs(args: argparse.Namespace, model: Any, side: Any) -> tuple[Pairs,
         if args.pairs is not None:
             raise ValueError(f"give either pairs or --missing, got {args.pairs} and {args.missing}")
         labels = model.missing_pairs(_read_seen(args.missing, "--missing", args, model))
-        return Pairs(model._names, *labels, None), labels
+        return Pairs(model._names, labels[0], labels[1], None), labels
     pairs = read_pairs(args.pairs, args, model)
     if pairs is None:
         raise ValueError(f"{args.pairs} is a matrix; pairs must be a table with two columns")

@@ -20,6 +20,7 @@ from fastemf.models.reading import CellValues
 from fastemf.reporting.tabular import Columns, Tabular
 from fastemf.sources.medians import median
 from fastemf.support.arrays import Array, Floats
+from fastemf.support.progress import track
 from fastemf.tuning.baselines import TrainingBaselines
 from fastemf.tuning.record import NOTHING_ADDED
 
@@ -278,7 +279,7 @@ def score_predictions(
     values = cells.values if censored is None else censored.values
     errors = np.empty(values.size)
     predictions = np.empty(0 if censored is None else values.size)
-    for first in range(0, values.size, CELLS_PER_PART):
+    for first in track(range(0, values.size, CELLS_PER_PART), "cell"):
         part = slice(first, first + CELLS_PER_PART)
         b = values[part].astype(np.float64, copy=False)
         fitted = predicted(part)

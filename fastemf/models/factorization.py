@@ -211,6 +211,10 @@ class Factorization(Model):
         return self._bilinear.make_screen()
 
     @property
+    def _fits(self) -> tuple[Factorization, ...]:
+        return (self,)
+
+    @property
     def _fitted(self) -> tuple[float, ...]:
         return (self.omega,)
 

@@ -186,6 +186,10 @@ class Levels(LevelMethods):
         return _stack_sorted([fit._predict_rows(i) for fit in self.fits])
 
     @property
+    def _fits(self) -> tuple[Factorization, ...]:
+        return self.fits
+
+    @property
     def _fitted(self) -> tuple[float, ...]:
         return self.omegas
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.display_names import quantile_name
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_choice, check_clip, check_fitted_level, check_flag
+
+if TYPE_CHECKING:
+    from fastemf.models.factorization import Factorization
 
 UNKNOWN = ("error", "nan", "model")  # how to treat unknown labels
 NEW = np.array(["", "new column", "new row", "new row and column"], object)
@@ -78,6 +82,11 @@ class Predictor(ABC):
     @abstractmethod
     def _limits(self) -> tuple[float, float] | None:
         """Censoring limits on both sides, infinite if there is none; None without censoring."""
+
+    @property
+    @abstractmethod
+    def _fits(self) -> Sequence[Factorization]:
+        """The fits whose factors describe the rows and columns."""
 
     @property
     def _prediction_names(self) -> list[str]:

@@ -19,6 +19,7 @@ from fastemf.reporting.tabular import LINES_SHOWN, Columns, Tabular, unused_name
 from fastemf.sources.source import Side
 from fastemf.support.arrays import Array, Ints
 from fastemf.support.memory import check_memory
+from fastemf.support.progress import count_steps
 
 CELLS_PER_BLOCK = 1 << 21  # cells predicted one by one at a time
 TILE_BYTES = 1 << 20  # of a tile of approximate predictions, which stays in second-level cache
@@ -201,13 +202,14 @@ class _Search:
             if not hasattr(own, "memory"):  # allocated once per thread
                 own.memory = self._allocate(blocks[0].size, TILE_COLUMNS, capacity)
             many = self._rank(blocks[block], screen, own.memory, predict)
+            advance(blocks[block].size)
             # Rows with many equal or nearly equal values need more memory.
             for part in _split(many, CELLS_PER_BLOCK // (8 * self._n_cols)):
                 memory = self._allocate(part.size, TILE_COLUMNS, self._n_cols)
                 self._rank(part, screen, memory, predict)
 
         # Idle BLAS threads would spin on the cores that these threads need.
-        with single_threaded_blas():
+        with single_threaded_blas(), count_steps(which.size, "row") as advance:
             map_threads(rank_block, range(len(blocks)), count_threads(-1))
 
     def _rank(self, which: Ints, screen: Screen, memory: _Memory, predict: Predicts | None) -> Ints:

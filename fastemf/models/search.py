@@ -10,12 +10,13 @@ from fastemf.features.schema import SideFeatures
 from fastemf.models import reading
 from fastemf.models.predictor import UNKNOWN, Predictor, is_strict
 from fastemf.models.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
-from fastemf.models.similarity import Similar, nearest
+from fastemf.models.similarity import Similar, has_useful_factors, nearest
 from fastemf.models.topk_screen import Screen
 from fastemf.reporting.tabular import library_of
 from fastemf.support.arrays import Array, Indices, Ints
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_choice, check_clip, check_integer
+from fastemf.support.warn import warn
 
 
 class SearchMethods(Predictor):
@@ -172,7 +173,9 @@ class SearchMethods(Predictor):
         levels, and `Quantiles` over the expectile levels they are based on. Factors are not
         compared, because they are only determined up to a change of basis. No dense matrix is
         formed. The row itself and rows without observations are not listed, and a row without
-        observations has no similar rows. Of equal distances the smaller index comes first.
+        observations has no similar rows. Of equal distances the smaller index comes first. If the
+        factors explain nothing, because there are none or they are negligible, a warning says so:
+        the similar rows are then those with a similar average.
 
         Parameters
         ----------
@@ -216,5 +219,11 @@ class SearchMethods(Predictor):
     def _similar(self, axis: int, item: Any, n: int) -> Similar:
         items, index = self.axes[axis], self._position(axis, item)
         n = min(check_integer(n, "n", minimum=1), items.size)
+        if not any(map(has_useful_factors, self._fits)):
+            what = ("rows", "columns")[axis]
+            warn(
+                f"the factors of the model explain nothing, so these are the {what} with the "
+                "closest intercepts (their average values), not those with a similar pattern"
+            )
         others, distances = nearest(items, self._distances(axis, index), index, n)
         return Similar(others, distances, self._names[axis])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +15,11 @@ from fastemf.models.entities import Entities
 from fastemf.models.ranking import smallest
 from fastemf.reporting.tabular import Columns, Tabular, unused_name
 from fastemf.support.arrays import Array, Floats
+
+if TYPE_CHECKING:
+    from fastemf.models.factorization import Factorization
+
+NEGLIGIBLE = 0.01  # root mean square of the factors' product, relative to that of the data
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +95,17 @@ def distances_from(axes: Axes, axis: int, item: int) -> Floats:
         apart = (this.astype(np.float64) - this[item].astype(np.float64)) @ root.T
     unit = float(np.abs(apart).max()) or 1.0  # avoids overflow and underflow of squares
     return np.asarray(unit * np.sqrt(np.square(apart / unit).sum(axis=1)))
+
+
+def has_useful_factors(fit: Factorization) -> bool:
+    """Return whether factors are more than negligible and, in a tuned fit, reduce its loss."""
+    if fit.tuning is not None and fit.tuning.has_intercepts and not fit.tuning.factors_help:
+        return False
+    X, Y = (axis.factor.astype(np.float64) for axis in fit.axes)
+    units = [float(np.abs(factor).max(initial=0)) or 1.0 for factor in (X, Y)]  # as above
+    X, Y = X / units[0], Y / units[1]
+    mean_square = float(np.sum((X.T @ X) * (Y.T @ Y))) / (len(X) * len(Y))
+    return units[0] * units[1] * math.sqrt(mean_square) > NEGLIGIBLE * fit.scale
 
 
 def mean_distances(fits: Sequence[Axes], axis: int, item: int) -> Floats:
