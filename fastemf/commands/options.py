@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -72,9 +73,11 @@ def take_sql(args: argparse.Namespace) -> None:
     name = getattr(args, "source_argument", None)
     if name is None:
         return
-    is_given = bool(getattr(args, name) or getattr(args, "missing", None))
-    if is_given == (args.sql is not None):
-        raise ValueError(f"give either {name} or --sql, got {'both' if is_given else 'neither'}")
+    given = bool(getattr(args, name)) + (args.sql is not None)
+    if given == 0 and getattr(args, "missing", None) is not None:
+        return
+    if given != 1:
+        raise ValueError(f"give either {name} or --sql, got {'both' if given else 'neither'}")
     if args.sql is not None:
         from fastemf.inputs.query import sql
 
@@ -232,11 +235,12 @@ def name_options(message: str) -> str:
     >>> name_options("taus must be numbers in (0, 1), got 95")
     '--at must be numbers in (0, 1), got 95'
     """
-    name, _, rest = message.partition(" ")
-    option = PARAMETERS.get(name)
-    if name in SAME_NAME:
-        option = f"--{name.replace('_', '-')}"
-    return f"{option} {rest}" if option and rest.startswith("must ") else message
+
+    def option(found: re.Match[str]) -> str:
+        name = found[0]
+        return f"--{name.replace('_', '-')}" if name in SAME_NAME else PARAMETERS.get(name, name)
+
+    return re.sub(r"(?<![^ ])\w+(?= must )", option, message, count=1)
 
 
 def parse_utf8(text: str) -> str:

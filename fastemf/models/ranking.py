@@ -15,7 +15,7 @@ from fastemf.kernels.topk import Candidates
 from fastemf.kernels.vector_width import STRETCH
 from fastemf.models.bilinear import PAIRS_PER_BLOCK, Axes, Predicts
 from fastemf.models.topk_screen import TILE_COLUMNS, ApproximateRows, Screen, no_corrections
-from fastemf.reporting.tabular import LINES_SHOWN, Columns, Tabular, unused_name
+from fastemf.reporting.tabular import LINES_SHOWN, Columns, Tabular, typed, unused_name
 from fastemf.sources.source import Side
 from fastemf.support.arrays import Array, Ints
 from fastemf.support.memory import check_memory
@@ -71,9 +71,9 @@ class Ranking(Tabular):
         kept = ~np.isnan(values)
         place = np.broadcast_to(np.arange(1, values.shape[1] + 1), values.shape)
         return {
-            self.names[0]: np.repeat(self.rows, kept.sum(axis=1)),
+            self.names[0]: typed(np.repeat(self.rows, kept.sum(axis=1))),
             unused_name("place", self.names): place[kept],
-            self.names[1]: cols[kept],
+            self.names[1]: typed(cols[kept]),
             unused_name("prediction", self.names): values[kept],
         }
 

@@ -13,7 +13,7 @@ from fastemf.kernels.threads import single_threaded_blas
 from fastemf.models.bilinear import Axes
 from fastemf.models.entities import Entities
 from fastemf.models.ranking import smallest
-from fastemf.reporting.tabular import Columns, Tabular, unused_name
+from fastemf.reporting.tabular import Columns, Tabular, typed, unused_name
 from fastemf.support.arrays import Array, Floats
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Similar(Tabular):
         """
         kept = ~np.isnan(self.distances)
         name = unused_name("distance", [self.name])
-        return {self.name: self.others[kept], name: self.distances[kept]}
+        return {self.name: typed(self.others[kept]), name: self.distances[kept]}
 
     @property
     def _title(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fastemf.inputs.columns import one_line
+from fastemf.inputs.columns import one_line, read_column
 from fastemf.inputs.tables import arrow, as_read, is_frame, is_lazy
 from fastemf.reporting import markup
 
@@ -152,6 +152,12 @@ def add_columns(table: Any, columns: Columns) -> Any:
     for name, values in named.items():
         table = table.append_column(name, arrow().array(values))
     return table
+
+
+def typed(labels: Any) -> Any:
+    """Return labels, none of which is missing, as an array of integers if they are integers."""
+    is_integer = labels.dtype.kind == "O" and labels.size and isinstance(labels[0], int)
+    return read_column(labels, "labels").flat if is_integer else labels
 
 
 def unused_name(name: str, taken: Iterable[str]) -> str:
