@@ -39,7 +39,7 @@ from fastemf.support.warn import ConvergenceWarning, UniqueWarnings, warn
 def complete_levels(
     R: Any,
     omegas: Iterable[float],
-    k: int | None = None,
+    k: int | None,
     *,
     rows: str | None = None,
     cols: str | None = None,

@@ -22,7 +22,7 @@ FIRST_LEVEL, *OTHER_LEVELS = (0.5, 0.1, 0.9)  # expectile levels of the fits
 def complete_quantiles(
     R: Any,
     taus: Any,
-    k: int | None = None,
+    k: int | None,
     *,
     rows: str | None = None,
     cols: str | None = None,

@@ -148,7 +148,6 @@ def test_digits_round_predictions(path, run):
     found = frame_of(run("predict", path, "log.csv", "--digits", 3))
     expected = [[float(f"{x:.3g}") for x in line] for line in exact]
     assert found.iloc[:, 2:].astype(float).to_numpy().tolist() == expected
-    assert found.iloc[:, 2:].map(len).max(axis=None) <= 6
     best = ["rank", path, "eu-3", "-n", 2, "--order", "smallest", *LEVEL[path]]
     whole, rounded = (json.loads(run(*best, "--json", *more)) for more in ((), ("--digits", 2)))
     for one, other in zip(whole, rounded, strict=True):
@@ -224,7 +223,7 @@ def test_small_tables_need_no_rank(run):
     small = {"client": ["a", "a", "b", "b"], "service": ["x", "y", "x", "y"], "ms": [1.0, 2, 3, 5]}
     table_files.write_table("small.csv", small)
     assert "2 rows × 2 columns, rank 2" in run("fit", "small.csv", "-o", "small.npz")
-    fit = fastemf.complete("small.csv", 0.5, intercepts=True, **NAMES)
+    fit = fastemf.complete("small.csv", 0.5, None, intercepts=True, **NAMES)
     np.testing.assert_array_equal(fastemf.load("small.npz").X, fit.X)
     message = run("fit", "small.csv", "-k", 5, "-o", "new.npz", code=2)
     assert message.startswith("-k must be at most min(rows, columns) = 2")
