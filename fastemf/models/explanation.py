@@ -40,8 +40,8 @@ class Explanation(Tabular):
         >>> import numpy as np, fastemf
         >>> R = np.add.outer([0.0, 0.0, 3.0, 3.0], [1.0, 1.0, 7.0, 7.0])
         >>> fit = fastemf.complete(R, omega=0.5, k=1, intercepts=True)
-        >>> fit.explain(0, 3).columns()["part"][:3]
-        ['mu', 'column', 'row']
+        >>> sorted(fit.explain(0, 3).columns()["part"])
+        ['column', 'corrections', 'factors', 'mu', 'row', 'shift']
         """
         names = sorted(self.parts, key=lambda name: -abs(self.parts[name]))
         return {"part": names, "contribution": [self.parts[name] for name in names]}

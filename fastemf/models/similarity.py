@@ -52,7 +52,7 @@ class Similar(Tabular):
         >>> R = np.outer([1.0, 5.0, 2.0], [3.0, 3.0, 3.0])
         >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
         >>> print(fit.similar_rows(0, 2))
-        distances from one, nearest first:
+        differences of predictions, nearest first:
         row  distance
           2         3
           1        12
@@ -63,7 +63,7 @@ class Similar(Tabular):
 
     @property
     def _title(self) -> str:
-        return "distances from one, nearest first"
+        return "differences of predictions, nearest first"
 
 
 def nearest(axis: Entities, distances: Floats, item: int, n: int) -> tuple[Array, Floats]:
