@@ -25,8 +25,6 @@ from fastemf.models.model import Model
 from fastemf.models.reading import CellValues
 from fastemf.models.similarity import distances_from
 from fastemf.models.topk_screen import Screen
-from fastemf.models.validation_report import describe_validation, validation_columns
-from fastemf.reporting.tabular import Columns
 from fastemf.solver.records import SweepRecord
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
@@ -181,13 +179,6 @@ class Factorization(Model):
             f"Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
             f"reg={self.reg:.3g}, {self.X.dtype}, {end}"
         )
-
-    @property
-    def _verdict(self) -> str:
-        return describe_validation([self])
-
-    def _performance(self) -> Columns:
-        return validation_columns([self])
 
     def _details(self) -> list[str]:
         return [] if self.tuning is None else [self.tuning.verdict()]

@@ -17,8 +17,6 @@ from fastemf.models.file import LEVELS, write_model
 from fastemf.models.model import Model
 from fastemf.models.reading import CellValues
 from fastemf.models.similarity import mean_distances
-from fastemf.models.validation_report import describe_validation, validation_columns
-from fastemf.reporting.tabular import Columns
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints, Mask
 from fastemf.support.validation import check_fitted_level
@@ -119,13 +117,6 @@ class Levels(LevelMethods):
             f"Levels {m} x {n}, k={first.k}, omegas=({omegas}){intercepts}, {first.X.dtype}, "
             f"{converged} of {len(self.fits)} converged in {sweeps} sweeps"
         )
-
-    @property
-    def _verdict(self) -> str:
-        return describe_validation(self.fits)
-
-    def _performance(self) -> Columns:
-        return validation_columns(self.fits)
 
     def level(self, omega: float) -> Factorization:
         """Return the fit of one level, whose unsorted predictions may cross those of other levels.

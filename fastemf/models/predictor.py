@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,22 +14,20 @@ from fastemf.inputs.labels import Labels, check_known
 from fastemf.inputs.tables import is_table
 from fastemf.models import reading
 from fastemf.models.bilinear import Axes, Predicts
+from fastemf.models.description import Described
 from fastemf.models.reading import GivenFeatures
 from fastemf.models.topk_screen import Screen
-from fastemf.reporting.tabular import Columns, add_columns, hold_table, render_html
+from fastemf.reporting.tabular import Columns, add_columns, hold_table
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.display_names import quantile_name
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_choice, check_clip, check_fitted_level, check_flag
 
-if TYPE_CHECKING:
-    from fastemf.models.factorization import Factorization
-
 UNKNOWN = ("error", "nan", "model")  # how to treat unknown labels
 NEW = np.array(["", "new column", "new row", "new row and column"], object)
 
 
-class Predictor(ABC):
+class Predictor(Described):
     """Rows and columns of a fitted model, found by index or label, and predictions of cells."""
 
     _of_quantiles: ClassVar = False
@@ -84,11 +81,6 @@ class Predictor(ABC):
         """Censoring limits on both sides, infinite if there is none; None without censoring."""
 
     @property
-    @abstractmethod
-    def _fits(self) -> Sequence[Factorization]:
-        """The fits whose factors describe the rows and columns."""
-
-    @property
     def _prediction_names(self) -> list[str]:
         """Names of the columns of predictions, for a model of several levels or quantiles."""
         name = quantile_name if self._of_quantiles else "omega={:g}".format
@@ -107,37 +99,6 @@ class Predictor(ABC):
     def _make_screen(self) -> Screen | None:
         """Return a fast approximate prediction of whole rows, if the model has one."""
         return None
-
-    # --- text ------------------------------------------------------------------------------
-
-    @property
-    @abstractmethod
-    def _content(self) -> str:
-        """Kind, size and settings of the model, in one line."""
-
-    @property
-    @abstractmethod
-    def _verdict(self) -> str:
-        """Held-out performance in a few words; empty if it was not measured."""
-
-    @abstractmethod
-    def _performance(self) -> Columns:
-        """Return the held-out performance by level or quantile; empty if it was not measured."""
-
-    def __repr__(self) -> str:
-        verdict = self._verdict
-        return f"<{self._content}; {verdict}>" if verdict else f"<{self._content}>"
-
-    def __str__(self) -> str:
-        return "\n".join([f"<{self._content}>", *self._details()])
-
-    def _details(self) -> list[str]:
-        """Describe the held-out performance in whole lines."""
-        return [self._verdict] if self._verdict else []
-
-    def _repr_html_(self) -> str:
-        performance = self._performance()
-        return render_html(self._content, performance, () if performance else self._details())
 
     # --- rows and columns ------------------------------------------------------------------
 
@@ -290,7 +251,7 @@ class Predictor(ABC):
         check_choice(unknown, "unknown", UNKNOWN)
         bounds = None if clip is None else check_clip(clip, self._dtype)
         extra = (features, row_features, col_features)
-        if check_flag(as_frame, "as_frame"):
+        if as_frame is not False and check_flag(as_frame, "as_frame"):
             return self._predict_frame(rows, cols, unseen, unknown, bounds, extra)
         if unseen == "model" and all(one is None for one in extra):
             i, j = (axis.position(at) for axis, at in zip(self.axes, (rows, cols), strict=True))
