@@ -16,10 +16,12 @@ from contextlib import suppress
 from typing import Any
 
 from fastemf import __version__
-from fastemf.commands import demo, evaluate, fit, info, predict, select, store, update
-from fastemf.commands.options import take_sql
+from fastemf.commands import demo, evaluate, explain, fit, info, predict, select, store, update
+from fastemf.commands.options import name_options, take_sql
+from fastemf.support.progress import show_bars
+from fastemf.support.terminal import stderr_is_terminal
 
-COMMANDS = (fit, predict, evaluate, update, select, info, store, demo)
+COMMANDS = (fit, predict, explain, evaluate, update, select, info, store, demo)
 
 EXAMPLE = """\
 example:
@@ -54,12 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_warning
         try:
             take_sql(args)
-            args.run(args)
+            with show_bars(stderr_is_terminal()):
+                args.run(args)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader stopped, as head does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except USER_ERRORS as error:
-            _print_error(_one_line(error))
+            _print_error(name_options(_one_line(error)))
             return 2
         except KeyboardInterrupt:
             _print_error("interrupted")

@@ -15,6 +15,7 @@ from fastemf.boosting.forest import Forest
 from fastemf.boosting.objective import Objective
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.support.arrays import Floats, Ints, Mask
+from fastemf.support.progress import count_steps
 
 MOST_TREES = 400
 LEARNING_RATE = 0.05  # of extreme levels; twice that in the middle, which needs the most trees
@@ -165,13 +166,15 @@ def _grow(booster: Any, objective: Objective, count: int) -> None:
 def _choose_count(boosters: list[_Booster]) -> int:
     """Return the number of trees with the smallest loss of the observations that are left out."""
     losses: list[float] = []
-    while True:
-        losses.append(sum(one.mass * one.loss() for one in boosters))
-        best = int(np.argmin(losses))
-        if len(losses) > MOST_TREES // STEP or len(losses) - 1 - best >= PATIENCE:
-            return best * STEP
-        for one in boosters:
-            one.grow(STEP)
+    with count_steps(MOST_TREES, "tree", "boosting") as advance:
+        while True:
+            losses.append(sum(one.mass * one.loss() for one in boosters))
+            best = int(np.argmin(losses))
+            if len(losses) > MOST_TREES // STEP or len(losses) - 1 - best >= PATIENCE:
+                return best * STEP
+            for one in boosters:
+                one.grow(STEP)
+            advance(STEP)
 
 
 def _list_evaluated(folds: Ints) -> list[int]:

@@ -49,6 +49,7 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
 
 def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
     """Return the same keywords; columns default to those that the model was fitted to."""
+    from fastemf.inputs.file_lists import name_of
     from fastemf.inputs.table_files import column_names
 
     source = open_text(args.data, args)
@@ -56,8 +57,15 @@ def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
     fitted = (*(axis.name for axis in model.axes), getattr(model, "value_name", None))
     given = (args.rows, args.cols, args.values)
     columns = [name or default for name, default in zip(given, fitted, strict=True)]
-    if present is None or not set(columns) <= set(present):
+    if present is None or None in columns or not set(fitted) & set(present):
         return read_data(args, source)
+    options = ("--rows", "--cols", "--values")
+    for name, option, own in zip(columns, options, given, strict=True):
+        if own is None and name not in present:
+            raise ValueError(
+                f"{name_of(args.data)}: there is no column {name!r}, as in the fit; select one "
+                f"with {option}; it has the columns {', '.join(present)}"
+            )
     return _keywords(source, columns, args)
 
 
@@ -107,6 +115,22 @@ def observed_schema(model: Any) -> Any:
     """Return the schema of the side features of observations; None if the model has none."""
     features = getattr(model, "features", None)
     return None if features is None else features.observed
+
+
+def select_level(args: argparse.Namespace, model: Any) -> dict[str, float | None]:
+    """Return the quantile or level given, which a model with several requires."""
+    has_taus = hasattr(model, "taus")
+    name, other = ("tau", "omega") if has_taus else ("omega", "tau")
+    what = "quantiles" if has_taus else "expectile levels"
+    if getattr(args, other) is not None:
+        raise ValueError(f"--{other} does not apply to {args.model}, a model of {what}")
+    value, fitted = getattr(args, name), getattr(model, f"{name}s", ())
+    if value is None and fitted:
+        listed = ", ".join(f"{one:g}" for one in fitted)
+        raise ValueError(
+            f"{args.model} is a model of {what} ({listed}): select one with --{name}"
+        )  # fmt: skip
+    return {name: value}
 
 
 def censored_option(args: argparse.Namespace) -> Any:
@@ -262,19 +286,19 @@ def labels_like(labels: Any, column: Any, what: str, unknown: str = "error") -> 
     return distinct[encoded.indices.to_numpy()]
 
 
-def parse_rows(labels: Any, texts: list[str], unknown: str = "error") -> Any:
+def parse_rows(labels: Any, texts: list[str], unknown: str = "error", what: str = "row") -> Any:
     """Parse rows given on the command line: labels, or positions if the model has no labels."""
     import numpy as np
 
     if labels is not None:
         is_text = labels.values.dtype == object
-        return np.array(texts, object) if is_text else _parse_labels(labels, texts, "row", unknown)
+        return np.array(texts, object) if is_text else _parse_labels(labels, texts, what, unknown)
     try:
         return np.array(texts, np.int64)
     except (ValueError, OverflowError):
         given = " ".join(texts)
         raise ValueError(
-            f"row must be positions from 0, because the model has no labels, got {given}"
+            f"{what} must be positions from 0, because the model has no labels, got {given}"
         ) from None
 
 

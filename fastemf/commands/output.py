@@ -43,13 +43,6 @@ def check_out_table(path: str | None, force: bool, *, to_json: bool = False) -> 
         raise ValueError(f"--out must end in .json with --json, got {path}")
 
 
-def unused_name(name: str, taken: Iterable[str]) -> str:
-    """Return a column name that differs from the names taken."""
-    while name in taken:
-        name += "_"
-    return name
-
-
 def as_lines(facts: Iterable[tuple[str, str]]) -> str:
     """Return pairs of a name and a text as aligned lines."""
     return "\n".join(f"{name:9} {text}" for name, text in facts)
@@ -60,8 +53,18 @@ def as_json(facts: Any) -> str:
     return json.dumps(_replace_nan(facts))
 
 
-def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> None:
-    """Write a table given by columns, arrays of equal length."""
+def check_digits(digits: int | None) -> None:
+    """Refuse numbers of digits below 1."""
+    if digits is not None and digits < 1:
+        raise ValueError(f"--digits must be at least 1, got {digits}")
+
+
+def write_columns(
+    columns: dict[str, Any], out: str | None, to_json: bool, digits: int | None = None
+) -> None:
+    """Write a table given by columns, arrays of equal length, with numbers rounded to digits."""
+    if digits is not None:
+        columns = {name: _rounded(values, digits) for name, values in columns.items()}
     if not to_json:
         from fastemf.inputs.table_files import write_table
 
@@ -81,6 +84,15 @@ def write_columns(columns: dict[str, Any], out: str | None, to_json: bool) -> No
 
         with replace_file(out) as file:
             file.write(text.encode())
+
+
+def _rounded(values: Any, digits: int) -> Any:
+    """Round numbers to significant digits; return other columns as they are."""
+    if getattr(getattr(values, "dtype", None), "kind", "") != "f":
+        return values
+    import numpy as np
+
+    return np.array([float(f"{x:.{digits}g}") for x in values.tolist()], np.float64)
 
 
 def _replace_nan(facts: Any) -> Any:

@@ -12,7 +12,7 @@ import datetime
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,12 +84,14 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
     Parameters
     ----------
     column
-        A scalar, a list, an array, a Series, an Arrow array.
+        A scalar, a list, an array, a Series, an Arrow array, or `Labels`.
     what
         Name of the column in messages.
     where
         Describes the position of an element in messages.
     """
+    if hasattr(column, "_as_column"):  # `Labels`, which this module cannot import
+        return cast(Column, column._as_column())
     arrow = arrow_column(column, what)
     if arrow is not None:
         check_nulls(arrow.null_count, lambda: first_null(arrow), what, where)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -42,6 +44,8 @@ class Labels:
     >>> clients = Labels(["eu-7", "us-1"], name="client")
     >>> clients.positions(["us-1", "eu-7", "us-9"]).tolist()
     [1, 0, -1]
+    >>> list(clients), len(clients)
+    (['eu-7', 'us-1'], 2)
     """
 
     values: NDArray[Any]
@@ -137,6 +141,10 @@ class Labels:
                 raise ValueError(f"dates must lie within the reach of {together.dtype}")
         return Labels.of_distinct(together, self.name, self.is_utc)
 
+    def _as_column(self) -> columns.Column:
+        """Return the labels as a column that was read."""
+        return columns.Column(self.values, self.values.shape, False, self.is_utc)
+
     @property
     def kind(self) -> str:
         """Kind of the labels: int64, uint64, str, datetime64[unit] or datetime64[unit, UTC]."""
@@ -144,6 +152,16 @@ class Labels:
 
     def __len__(self) -> int:
         return int(self.values.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.is_utc:
+            return iter(self.values)
+        # Times in UTC equal no time without a time zone.
+        times = self.values.astype("datetime64[us]").tolist()
+        return (time.replace(tzinfo=datetime.UTC) for time in times)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype, copy=copy)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
@@ -187,10 +205,7 @@ class Labels:
         >>> Labels([30, 10, 20]).positions([10, 11]).tolist()
         [1, -1]
         """
-        if isinstance(column, Labels):
-            read = columns.Column(column.values, column.values.shape, False, column.is_utc)
-        else:
-            read = columns.read_column(column, what, where)
+        read = columns.read_column(column, what, where)
         if not isinstance(read.flat, np.ndarray):  # text or a dictionary
             distinct, codes = columns.encode(read, what, where)
             known = Labels.__new__(Labels)._hold(distinct, None, read.is_utc)

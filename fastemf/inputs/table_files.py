@@ -18,6 +18,7 @@ from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
 from fastemf.inputs.text_types import types_of_text
 from fastemf.support.atomic_file import replace_file
+from fastemf.support.progress import bars_are_shown, count_steps
 
 BATCH = 1 << 20  # lines between two updates of the progress bar
 
@@ -113,15 +114,13 @@ def read_file(
 def _read_query(connection: Any, query: str, progress: bool) -> Any:
     """Return the result of a query as an Arrow table."""
     result = connection.sql(query)
-    if not progress:
+    if not (progress or bars_are_shown()):
         return result.to_arrow_table()
-    from tqdm.auto import tqdm
-
     reader, batches = result.to_arrow_reader(BATCH), []
-    with tqdm(desc="reading", unit="line", unit_scale=True, leave=False) as bar:
+    with count_steps(None, "line", "reading", shows=progress, scale=True) as advance:
         for batch in reader:
             batches.append(batch)
-            bar.update(len(batch))
+            advance(len(batch))
     return arrow().Table.from_batches(batches, reader.schema)
 
 

@@ -342,7 +342,8 @@ def test_new_labels_are_predicted_and_ranked_as_in_python(path, quiet):
     found = parsed(quiet("predict", path, "pairs.csv", "--unknown", "model"))
     names = {"model.npz": ["prediction"], "levels.npz": ["omega=0.1", "omega=0.9"]}
     names = names.get(path, ["p50", "p70"])
-    assert list(found) == ["client", "service", *names]
+    assert list(found) == ["client", "service", *names, "note"]
+    assert found["note"] == ["", "new row", "new column", "new row and column"]
     assert [floats(found[name]) for name in names] == expected.T.tolist()
     assert np.isfinite(expected).all()
     at = {"levels.npz": {"omega": 0.9}, "q.npz": {"tau": 0.7}}.get(path, {})
