@@ -12,6 +12,7 @@ from fastemf.boosting.statistics import mean_pinball
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.support.arrays import Floats, Indices
 from fastemf.support.display_names import quantile_name
+from fastemf.support.terminal import escape_control
 
 FEWEST_BEYOND = 20  # cells required on the rarer side of a quantile
 DECILES = 10
@@ -49,9 +50,9 @@ class GroupCoverage:
     def __str__(self) -> str:
         low, high = self.interval
         return (
-            f"{self.name}: coverage {self.coverage:.4f} of {self.cells:,} cells (95 % CI "
-            f"{low:.4f} to {high:.4f}), pinball loss {_ratio(self.pinball, self.baseline)} "
-            "relative to the best baseline"
+            f"{escape_control(self.name)}: coverage {self.coverage:.4f} of {self.cells:,} cells "
+            f"(95 % CI {low:.4f} to {high:.4f}), pinball loss "
+            f"{_ratio(self.pinball, self.baseline)} relative to the best baseline"
         )
 
 

@@ -34,6 +34,7 @@ from fastemf.sources.mapped import map_values
 from fastemf.sources.open_source import Data, hold_apart
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
+from fastemf.support.terminal import escape_control
 from fastemf.support.validation import check_rank
 from fastemf.support.warn import ConvergenceWarning, warn
 
@@ -122,9 +123,8 @@ def fit_boosted(
 def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:
     known = [one for schema in schemas for one in schema.names]
     if name not in known:
-        raise ValueError(
-            f"groups must be a feature of the model ({', '.join(known) or 'none'}), got {name!r}"
-        )
+        listed = ", ".join(map(escape_control, known)) or "none"
+        raise ValueError(f"groups must be a feature of the model ({listed}), got {name!r}")
     if not any(name in (schema.names[at] for at in schema.categorical) for schema in schemas):
         raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
 

@@ -85,7 +85,7 @@ def _add_pairs(parser: argparse.ArgumentParser, of_file: str, unknown: str) -> N
 
 def run_predict(args: argparse.Namespace) -> None:
     """Read the pairs, and write them with their predictions."""
-    check_out_table(args.out, args.force, to_json=args.json)
+    check_out_table(args, to_json=args.json)
     from fastemf import load
 
     model = load(args.model)
@@ -123,7 +123,7 @@ def _parse_bound(text: str) -> float | None:
 
 def run_rank(args: argparse.Namespace) -> None:
     """Rank the columns, and write one line per row and place."""
-    check_out_table(args.out, args.force, to_json=args.json)
+    check_out_table(args, to_json=args.json)
     import numpy as np
 
     from fastemf import load

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fastemf.boosting.model_fit import predict_columns
 from fastemf.support.arrays import Indices
+from fastemf.support.terminal import escape_control
 
 if TYPE_CHECKING:
     from fastemf.features.schema import SideFeatures
@@ -35,10 +36,12 @@ class BoostedExplanation(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        width = max(map(len, self.parts))
-        by_size = sorted(self.parts.items(), key=lambda part: -abs(part[1]))
+        parts = [(escape_control(name), value) for name, value in self.parts.items()]
+        width = max(len(name) for name, _ in parts)
+        by_size = sorted(parts, key=lambda part: -abs(part[1]))
         lines = [f"{name:<{width}}  {value:+12.4g}" for name, value in by_size]
-        return "\n".join([f"{'prediction':<{width}}  {self.value:12.4g}", *lines, *self.notes])
+        lines += map(escape_control, self.notes)
+        return "\n".join([f"{'prediction':<{width}}  {self.value:12.4g}", *lines])
 
 
 def explain_boosted(

@@ -15,6 +15,7 @@ from fastemf.models.bilinear import Predicts
 from fastemf.models.entities import Entities
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Ints
+from fastemf.support.terminal import escape_control
 
 ROWS_SHOWN = 10
 
@@ -103,7 +104,7 @@ class Summary:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
+    return f"{value:.4g}" if isinstance(value, np.floating) else escape_control(str(value))
 
 
 def summarize_axis(
