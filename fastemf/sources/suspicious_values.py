@@ -46,6 +46,7 @@ DISTINCT = 100  # fewer distinct values are ratings or counts, which repeat ever
 PROPORTION, FEWEST = 0.01, 20  # of the sample that equal the extreme value
 PROMINENCE = 5  # times the count of any value between the extremes, or that of the neighbourhood
 BAND = 5e-4  # width of what is beside a limit, relative to its distance from the median
+STRAY = 0.01  # proportion of what is beside a limit that may be unrelated to it
 STEPS = 10  # typical steps between zero and the smallest positive value; counts have fewer
 
 EXPONENTS, BIAS = 2200, 1100  # those of float64 are from -1073 to 1024
@@ -207,7 +208,9 @@ def _find_limit(values: Array, counts: Ints, side: int, limit: CensoringLimit | 
         if declared is not None:
             return []
         low = v.size - 1
-    found = side * float(v[low]) if low < v.size else end
+    else:
+        low += int(np.searchsorted(np.cumsum(c[low:]), STRAY * near, "right"))
+    found = side * float(v[low])
     name, beside, option = (
         ("largest", "below", "--censored-above") if side == RIGHT
         else ("smallest", "above", "--censored-below")
