@@ -43,7 +43,6 @@ from fastemf.sources.store.manifest import (
 from fastemf.support.validation import check_integer
 
 BUDGET = 1 << 28
-PIECE = 1 << 17  # entries
 # Two blocks are in memory, one being solved and one being read, and temporary arrays as large as a
 # third.
 BUDGET_PARTS = 3
@@ -124,9 +123,9 @@ class StoredSide(Readable):
         """Yield values and weights in order, in the pieces of `fastemf.inputs.entries.parts`."""
         for part in parts(self.size):
             count = min(part.stop, self.size) - part.start
-            values = self._read("values", part.start, count)
+            values = self.read_part("values", part.start, count)
             weighted = self.manifest.weighted
-            yield values, self._read("weights", part.start, count) if weighted else values[:0]
+            yield values, self.read_part("weights", part.start, count) if weighted else values[:0]
         self._finish()
 
     def read(self, first: int, last: int) -> Side:
@@ -138,22 +137,12 @@ class StoredSide(Readable):
             )
         return self._block(first, last, None)
 
-    def read_positions(self, first: int, count: int) -> NDArray[np.int64]:
-        """Read the positions of some entries of the rows among the lines of the source."""
-        return self._read("positions", first, count)
-
-    def pieces(self, part: str, group: int) -> Iterator[NDArray[Any]]:
-        """Read a part of one group in pieces of bounded size; none for a new group."""
-        first, last = self.indptr[group : group + 2] if group < self.indptr.size - 1 else (0, 0)
-        for place in range(int(first), int(last), PIECE):
-            yield self._read(part, place, min(PIECE, int(last) - place))
-
     def labels(self) -> Labels | None:
         """Read the labels of the groups, if any."""
         if not self.manifest.labels:
             return None
         about, n = self.manifest.labels[self.axis], self.manifest.shape[self.axis]
-        found = [self._read(part, 0, self._stored(part).length) for part in LABEL_PARTS]
+        found = [self.read_part(part, 0, self._stored(part).length) for part in LABEL_PARTS]
         try:
             return from_arrays(about, found[0], found[1], n)
         except (TypeError, ValueError) as error:
@@ -169,12 +158,12 @@ class StoredSide(Readable):
         return self.manifest.files[array_name(self.axis, part)]
 
     def _pointers(self, first: int, last: int) -> NDArray[np.int64]:
-        found = self._read("indptr", first, last + 1 - first)
+        found = self.read_part("indptr", first, last + 1 - first)
         ends = {"begins": first == 0, "ends": last == self.manifest.shape[self.axis]}
         content.check_pointers(self.path("indptr"), found, self.size, **ends)
         return found
 
-    def _read(
+    def read_part(
         self, part: str, first: int, count: int, out: NDArray[Any] | None = None
     ) -> NDArray[Any]:
         """Read some elements of a file; check indices at every read, and numbers at the first."""
@@ -199,7 +188,7 @@ class StoredSide(Readable):
         room = self._room(size) if room is None else room
         if size > room["values"].size:
             raise StoreError(f"{self.path('indptr')} was changed while it was read")
-        columns = {part: self._read(part, begin, size, room[part][:size]) for part in room}
+        columns = {part: self.read_part(part, begin, size, room[part][:size]) for part in room}
         weights = columns.get("weights", columns["values"][:0])
         mass = self._mass(pointers, first)
         block = Side(pointers, columns["indices"], columns["values"], weights, mass)
@@ -223,7 +212,7 @@ class StoredSide(Readable):
         counts = np.diff(pointers)
         if not self.manifest.weighted:
             return counts.astype(np.float64)
-        mass = self._read("mass", first, counts.size)
+        mass = self.read_part("mass", first, counts.size)
         content.check_masses(self.path("mass"), mass, counts)
         return mass
 
@@ -317,7 +306,7 @@ class Store(Source):
         path = data_folder(self.path, manifest.generation) / COLUMNS
         with reading_columns(path):
             table = parquet.read_table(path, columns=names)
-        places = self.by_row.read_positions(0, self.size)
+        places = self.by_row.read_part("positions", 0, self.size)
         if len(table) != self.size or table.column_names != names:
             raise StoreError(f"{path} is damaged: it has {len(table)} lines")
         return table.take(places)
