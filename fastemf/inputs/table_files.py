@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastemf.inputs import file_lists
-from fastemf.inputs.columns import Where, first_null, integers_of_text
+from fastemf.inputs.columns import Where, first_null
 from fastemf.inputs.database import connect
 from fastemf.inputs.matrix_files import MATRICES, read_matrix
 from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
-from fastemf.inputs.text_types import types_of_text
+from fastemf.inputs.text_types import integers_of_text, types_of_text
 from fastemf.support.atomic_file import replace_file
 
 BATCH = 1 << 20  # lines between two updates of the progress bar

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, first_null, integers_of_text, offers_arrow
+from fastemf.inputs.columns import Where, first_null, offers_arrow
 from fastemf.inputs.database import connect
 from fastemf.inputs.file_lists import is_source
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.relations import Relation, open_table
 from fastemf.inputs.tables import arrow, is_table, numbers
-from fastemf.inputs.text_types import mark_text
+from fastemf.inputs.text_types import integers_of_text, mark_text
 from fastemf.sources.store.manifest import COLUMN_ROLES
 from fastemf.sources.store.reading import Store
 
@@ -262,10 +262,8 @@ def _place(source: Relation, first: int, at: int) -> str:
 def _positions(column: Any, name: str, source: Relation, where: Where) -> NDArray[Any]:
     """Read a column of positions, which may be text."""
     pa = arrow()
-    if source.is_text and not column.null_count:
+    if source.is_text:
         column = integers_of_text(pa.chunked_array([column]))
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        column = column.cast(kind)
     if not pa.types.is_integer(column.type):
         kind = f"{column.type} ({source.name})"
         raise TypeError(f"column {name!r} must hold integers as positions, got type {kind}")
