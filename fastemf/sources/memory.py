@@ -324,10 +324,16 @@ def _by_row(features: FeatureTable, entries: EntryArrays, n_threads: int) -> Fea
 
 
 def _side(indptr: Ints, indices: Array, values: Array, weights: Array) -> Side:
-    side = Side(indptr, indices, values, weights, np.diff(indptr).astype(np.float64))
-    if weights.size:
-        side.mass[:] = np.bincount(side.keys, weights=weights, minlength=side.mass.size)
-    return side
+    return Side(indptr, indices, values, weights, sum_weights(indptr, weights))
+
+
+def sum_weights(indptr: Ints, weights: Array) -> Array:
+    """Return the summed weight of each group, or its count if there are no weights."""
+    counts = np.diff(indptr)
+    if not weights.size:
+        return counts.astype(np.float64)
+    groups = np.repeat(np.arange(counts.size), counts)
+    return np.asarray(np.bincount(groups, weights, counts.size))
 
 
 def select_entries(side: Side, mask: Mask) -> Side:

@@ -126,7 +126,7 @@ class Manifest:
             kinds = {"indptr": (wide, n + 1), "indices": (index, self.size)}
             kinds["values"] = (value, self.size)
             if self.weighted:
-                kinds |= {"weights": (value, self.size), "mass": (np.dtype("f8").str, n)}
+                kinds["weights"] = (value, self.size)
             found |= {array_name(axis, part): kind for part, kind in kinds.items()}
         if self.more:
             found |= {COLUMNS: None, POSITIONS: (wide, self.size)}

@@ -99,12 +99,10 @@ def _write_side(
         before = np.diff((plan.before.by_row, plan.before.by_col)[axis].indptr)
         known[: before.size] = before
     starts = np.append(0, np.cumsum(counts))
-    arrays: dict[str, NDArray[Any]] = {"indptr": np.append(0, np.cumsum(known + counts))}
-    if spill.weighted:
-        arrays["mass"] = np.zeros(n)
+    indptr = np.append(0, np.cumsum(known + counts))
     fields = _fields(spill, axis)
     entry = 2 * spill.record.itemsize + 5 * spill.index_dtype.itemsize + 8
-    cuts = cuts_within(plan.budget, arrays["indptr"], entry, 8 * (n_threads + 3))
+    cuts = cuts_within(plan.budget, indptr, entry, 8 * (n_threads + 3))
     with ExitStack() as opened:
 
         def create(path: Path, kind: np.dtype[Any], length: int | None = None) -> ArrayFile:
@@ -113,9 +111,7 @@ def _write_side(
         buckets = create(spill.folder / "buckets", spill.record)
         _scatter(plan, side, starts, cuts, buckets, n_threads)
         files = {
-            part: create(
-                folder / array_name(axis, part), spill.record[field], int(arrays["indptr"][-1])
-            )
+            part: create(folder / array_name(axis, part), spill.record[field], int(indptr[-1]))
             for part, field in fields.items()
         }
         for first, last in pairwise(cuts.tolist()):
@@ -123,11 +119,8 @@ def _write_side(
             for records in _read_bucket(plan, axis, first, last, buckets, new, n_threads):
                 for part, field in fields.items():
                     files[part].append(records[field])
-                if spill.weighted:  # one by one, so in the order of a sum over all
-                    np.add.at(arrays["mass"], records[side], records["weights"].astype(np.float64))
-        for part, array in arrays.items():
-            files[part] = create(folder / array_name(axis, part), array.dtype, array.size)
-            files[part].append(array)
+        files["indptr"] = create(folder / array_name(axis, "indptr"), indptr.dtype, indptr.size)
+        files["indptr"].append(indptr)
         for file in files.values():
             file.finish()
     buckets.path.unlink()
