@@ -52,14 +52,6 @@ class EntryArrays(NamedTuple):
         return ", ".join(f"{name} {at}" for name, at in sorted(places, reverse=True))
 
 
-class CheckedEntries(NamedTuple):
-    """Some checked entries, in the given order."""
-
-    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
-    values: NDArray[Any]
-    weights: NDArray[Any]  # empty if every weight is one
-
-
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
     """Read any input without labels; see `fastemf.sources.memory.observe`."""
     if sp.issparse(R):
@@ -87,12 +79,16 @@ def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
         _as_index(array, f"{name} indices", size, index)
         for array, name, size in zip(found[1:3], found.names, found.shape, strict=True)
     )
-    found = found._replace(rows=rows, cols=cols)
-    _check_values(found, dtype)
     with np.errstate(over="ignore"):  # the check rejects infinity
-        found = found._replace(weights=_writeable(found.weights if v is None else v, dtype))
-    if v is not None:
-        _check_weights(found, v)
+        weights = _writeable(found.weights if v is None else v, dtype)
+    found = found._replace(rows=rows, cols=cols, weights=weights)
+    check = ValueCheck(dtype)
+    for part in parts(found.values.size):
+        place = partial(_place, found, part.start)
+        check.see(found.values[part], place)
+        if v is not None:
+            check_weights(weights[part], v[part], place)
+    check.finish()
     return found._replace(values=_writeable(found.values, dtype))
 
 
@@ -296,18 +292,6 @@ def _writeable(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     check_indices(indices, name, size, widen=False)
     return _writeable(indices, dtype)
-
-
-def _check_values(found: EntryArrays, dtype: np.dtype[Any]) -> None:
-    check = ValueCheck(dtype)
-    for part in parts(found.values.size):
-        check.see(found.values[part], partial(_place, found, part.start))
-    check.finish()
-
-
-def _check_weights(found: EntryArrays, given: NDArray[Any]) -> None:
-    for part in parts(given.size):
-        check_weights(found.weights[part], given[part], partial(_place, found, part.start))
 
 
 def _place(found: EntryArrays, first: int, entry: int) -> str:

@@ -331,6 +331,8 @@ def _from_files(source: file_lists.TextSource, connection: Any) -> Relation:
             "list of files of one kind"
         )
     [kind] = path_of
+    if kind != "csv" and (source.delimiter or source.decimal):
+        raise ValueError(f"--sep and --decimal apply to text files (.csv, .tsv), got {name}")
     if kind == "parquet":
         return _ParquetFiles(connection, paths, name)
     if kind not in ("csv", "json"):

@@ -11,8 +11,8 @@ from typing import Any
 from fastemf.features.reading import check_names
 from fastemf.sources.cluster.source import ClusterSource
 from fastemf.sources.cluster.workers import Cluster, connect
-from fastemf.sources.store.manifest import COLUMN_ROLES, MANIFEST, Manifest
-from fastemf.sources.store.reading import Store, hold_state, open_store
+from fastemf.sources.store.manifest import COLUMN_ROLES, Manifest
+from fastemf.sources.store.reading import Store, hold_state
 from fastemf.sources.store.side_features import with_features
 from fastemf.sources.store.writing import build
 
@@ -26,7 +26,7 @@ def distribute(
     Parameters
     ----------
     R
-        A store or its path, which every worker can read under the same path; any other source of
+        A store, which every worker can read under the same path; any source of
         `fastemf.store.build`, or a Dask DataFrame, if there is a `store_path`.
     client
         A connected `distributed.Client`.
@@ -40,12 +40,7 @@ def distribute(
         Weights, shape, and names of columns; not for a store.
     """
     cluster = connect(client, n_jobs)
-    if isinstance(R, (str, os.PathLike)) and (Path(R) / MANIFEST).exists():
-        R = open_store(R)
     if isinstance(R, Store):
-        for name, value in (*given.items(), ("store_path", store_path)):
-            if value is not None:
-                raise ValueError(f"{name} must not be given with a store, which has its own")
         return _from_store(R, cluster, features)
     if store_path is None:
         raise ValueError(

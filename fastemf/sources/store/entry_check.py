@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.entries import CheckedEntries, check_positions, index_dtype
+from fastemf.inputs.entries import check_positions, index_dtype
 from fastemf.inputs.value_check import ValueCheck, check_weights
 from fastemf.sources.store.batches import Batch
 from fastemf.sources.store.reading import Store
@@ -37,8 +37,8 @@ class EntryCheck:
         """Type of rows and columns; positions that need 64 bits require a shape."""
         return index_dtype(self._shape or self._known)
 
-    def see(self, batch: Batch, part: slice) -> CheckedEntries:
-        """Check a part of a batch."""
+    def see(self, batch: Batch, part: slice) -> dict[str, NDArray[Any]]:
+        """Check a part of a batch; return its rows, cols, values and, if any, weights."""
         values = batch.values[part]
         weights = None if batch.weights is None else batch.weights[part]
         dtype = check_dtype(values.dtype, f"values of {batch.name}")
@@ -61,13 +61,13 @@ class EntryCheck:
             return f"row {int(rows[entry])}, column {int(cols[entry])} ({position})"
 
         check.see(values, place)
-        cast = np.empty(0, dtype)
+        checked = {"rows": rows, "cols": cols, "values": values}
         if weights is not None:
             check_dtype(weights.dtype, f"weights of {batch.name}")
             with np.errstate(over="ignore"):  # the check rejects infinity
-                cast = np.asarray(weights.astype(dtype))
-            check_weights(cast, weights, place)
-        return CheckedEntries((rows, cols), values, cast)
+                checked["weights"] = np.asarray(weights.astype(dtype))
+            check_weights(checked["weights"], weights, place)
+        return checked
 
     def finish(self, size: int) -> tuple[int, int]:
         """Check all values together, and return the shape of the matrix."""

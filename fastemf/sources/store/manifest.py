@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastemf.inputs.columns import one_line
 from fastemf.inputs.entries import index_dtype
@@ -97,6 +98,14 @@ class StoredArray:
     def bytes(self) -> int:
         """Size of the whole file."""
         return len(self.header) + self.length * np.dtype(self.dtype).itemsize
+
+
+def write_array(path: Path, array: NDArray[Any]) -> StoredArray:
+    """Write an array as a file, and describe the file."""
+    with ArrayFile(path, array.dtype, array.size) as file:
+        file.append(array)
+        file.finish()
+    return StoredArray.of(file)
 
 
 @dataclass(frozen=True)

@@ -113,10 +113,10 @@ class StoredSide(Readable):
 
                 coming = ahead(0)
                 for number, (first, last) in enumerate(ranges):
-                    block = coming.result()
+                    pointers, indices, values, weights = coming.result()
                     if number + 1 < len(ranges):
                         coming = ahead(number + 1)
-                    yield first, Side(*block, mass=mass[first:last])
+                    yield first, Side(pointers, indices, values, weights, mass[first:last])
         finally:
             self._spare.extend(rooms)
         self._finish()

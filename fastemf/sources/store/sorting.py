@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.entries import PART, CheckedEntries
+from fastemf.inputs.entries import PART
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.memory import group
 from fastemf.sources.store.files import ArrayFile
-from fastemf.sources.store.manifest import SIDES, StoredArray, array_name
+from fastemf.sources.store.manifest import SIDES, StoredArray, array_name, write_array
 from fastemf.sources.store.reading import Store, cuts_within
 
 WHOLE = 1 << 62  # length of a piece that is not cut
@@ -53,15 +53,14 @@ class Spill:
         self._file.close()
         self._file.path.unlink(missing_ok=True)
 
-    def append(self, entries: CheckedEntries) -> None:
+    def append(self, entries: dict[str, NDArray[Any]]) -> None:
         """Write some entries."""
-        records = np.empty(entries.values.size, self.record)
-        records["rows"], records["cols"] = entries.indices
-        records["values"] = entries.values
-        if self.weighted:
-            records["weights"] = entries.weights
+        records = np.empty(entries["values"].size, self.record)
         if self.positioned:
-            records["positions"] = np.arange(records.size) + self._first + self.size
+            first = self._first + self.size
+            entries = entries | {"positions": np.arange(first, first + records.size)}
+        for name, column in entries.items():
+            records[name] = column
         self._file.put(self.size, records)
         self.size += records.size
 
@@ -119,12 +118,12 @@ def _write_side(
             for records in _read_bucket(plan, axis, first, last, buckets, new, n_threads):
                 for part, field in fields.items():
                     files[part].append(records[field])
-        files["indptr"] = create(folder / array_name(axis, "indptr"), indptr.dtype, indptr.size)
-        files["indptr"].append(indptr)
         for file in files.values():
             file.finish()
     buckets.path.unlink()
-    return {file.path.name: StoredArray.of(file) for file in files.values()}
+    stored = {file.path.name: StoredArray.of(file) for file in files.values()}
+    name = array_name(axis, "indptr")
+    return stored | {name: write_array(folder / name, indptr)}
 
 
 def _fields(spill: Spill, axis: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from fastemf.inputs.labels import Labels
 from fastemf.sources.store import folders
 from fastemf.sources.store.batches import ColumnNames, OpenedSource, open_batches
 from fastemf.sources.store.entry_check import EntryCheck
-from fastemf.sources.store.files import ArrayFile, checksum
+from fastemf.sources.store.files import checksum
 from fastemf.sources.store.manifest import (
     COLUMNS,
     LABEL_PARTS,
@@ -26,6 +26,7 @@ from fastemf.sources.store.manifest import (
     StoreError,
     array_name,
     data_folder,
+    write_array,
 )
 from fastemf.sources.store.reading import Store, hold_state, open_state, open_store, reading_columns
 from fastemf.sources.store.sorting import SortPlan, Spill, write_sides
@@ -269,7 +270,7 @@ class _Writer:
                         )  # fmt: skip
                         undo.callback(spill.close)
                     spill.append(entries)
-                    bar.update(entries.values.size)
+                    bar.update(entries["values"].size)
                 if batch.more is not None:
                     if columns is None:
                         columns = self._open_columns(batch.more.schema, closing)
@@ -312,11 +313,8 @@ class _Writer:
             about, arrays = to_arrays(side)
             described.append(about)
             for part, array in zip(LABEL_PARTS, arrays, strict=True):
-                path = self.folder / array_name(axis, part)
-                with ArrayFile(path, array.dtype, array.size) as file:
-                    file.append(array)
-                    file.finish()
-                files[path.name] = StoredArray.of(file)
+                name = array_name(axis, part)
+                files[name] = write_array(self.folder / name, array)
         return described
 
     def _check_space(self, plan: SortPlan) -> None:
