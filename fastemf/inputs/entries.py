@@ -123,8 +123,8 @@ def _from_sparse(R: Any, weights: Any) -> _Weighted:
     if R.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {R.shape}")
     check_dtype(R.dtype, "R")
-    if sp.issparse(weights) and weights.shape != R.shape:
-        raise ValueError(f"weights must have the shape of R, {R.shape}, got {weights.shape}")
+    if sp.issparse(weights):
+        check_weights_shape(weights, R.shape)
     if R.format == "csc":
         # CSC is read as its transpose in CSR, after its pointers are checked.
         _check_compressed(R)
@@ -211,11 +211,7 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
             )
             raise IndexError(f"{beyond}; are the two swapped?")
         rows, cols = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
-    if not rows.ndim == cols.ndim == values.ndim == 1 or not rows.size == cols.size == values.size:
-        raise ValueError(
-            "rows, cols and values must be one-dimensional and of equal length, got shapes "
-            f"{rows.shape}, {cols.shape} and {values.shape}"
-        )
+    check_lengths(rows, cols, values)
     if values.size == 0:
         raise ValueError("R must hold at least one observation, got none")
     if m is None or n is None:
@@ -246,8 +242,7 @@ def _from_dense(R: Any, weights: Any) -> _Weighted:
             raise TypeError("weights for a dense R must be an array of its shape, got a sparse one")
         v = np.asarray(weights)
         check_dtype(v.dtype, "weights")
-        if v.shape != values.shape:
-            raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
+        check_weights_shape(v, values.shape)
         v = v[rows, cols]
     return EntryArrays(values.shape, rows, cols, values[rows, cols], _NONE), v
 
@@ -264,6 +259,22 @@ def warn_of_triplets(matrix: NDArray[Any]) -> None:
             "triplets, pass a tuple (rows, cols, values) instead, or for a table the names rows=, "
             "cols= and values="
         )
+
+
+def check_lengths(*columns: NDArray[Any], of: str = "") -> None:
+    """Raise an error unless the columns of entries are vectors of equal length."""
+    shapes = [column.shape for column in columns]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+        raise ValueError(
+            f"rows, cols and values{of} must be one-dimensional and of equal length, got shapes "
+            f"{', '.join(map(str, shapes))}"
+        )
+
+
+def check_weights_shape(weights: Any, shape: tuple[int, ...]) -> None:
+    """Raise an error unless the weights of a matrix have its shape."""
+    if weights.shape != shape:
+        raise ValueError(f"weights must have the shape of R, {shape}, got {weights.shape}")
 
 
 def flat_weights(weights: Any, size: int) -> NDArray[Any]:

@@ -17,6 +17,7 @@ from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
     check_entries,
+    check_lengths,
     check_same_shape,
     flat_weights,
     index_dtype,
@@ -280,11 +281,7 @@ def _group_labelled(
     found: tables.Labelled, n_threads: int, read: FeatureReader | None
 ) -> Observations:
     row_labels, col_labels, rows, cols, values, v, where = found
-    if not rows.shape == cols.shape == values.shape or values.ndim != 1:
-        raise ValueError(
-            "rows, cols and values must be one-dimensional and of equal length, got shapes "
-            f"{rows.shape}, {cols.shape} and {values.shape}"
-        )
+    check_lengths(rows, cols, values)
     shape = (len(row_labels), len(col_labels))
     given = EntryArrays(shape, rows, cols, values, np.empty(0), where=where)
     entries = check_entries(given, None if v is None else flat_weights(v, values.size))

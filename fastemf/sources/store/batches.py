@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, first_null, offers_arrow
 from fastemf.inputs.database import connect
+from fastemf.inputs.entries import check_lengths
 from fastemf.inputs.file_lists import is_source
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.relations import Relation, open_table
@@ -33,14 +34,6 @@ class ColumnNames(NamedTuple):
     values: Any
     weights: Any
     columns: tuple[str, ...] = ()  # further ones
-
-    def check(self) -> None:
-        """Raise an error if a name is missing or not a string."""
-        for field, name in zip(COLUMN_ROLES, self, strict=False):
-            if not isinstance(name, str) and (field != "weights" or name is not None):
-                raise TypeError(f"{field} must name a column of the table, got {name!r}")
-        if self.rows == self.cols:
-            raise ValueError(f"rows and cols must name two columns, got {self.rows!r} for both")
 
     def refuse(self, what: str) -> None:
         """Raise an error for names of columns if the source is not a table."""
@@ -123,7 +116,10 @@ def open_batches(
         given = [columns[role] if name is None else name
                  for role, name in zip(COLUMN_ROLES, names, strict=False)]  # fmt: skip
         names = ColumnNames(given[0], given[1], given[2], given[3], names.columns)
-    names.check()
+    if not isinstance(names.weights, str | None):
+        raise TypeError(f"weights must name a column of the table, got {names.weights!r}")
+    if names.rows is not None and names.rows == names.cols:
+        raise ValueError(f"rows and cols must name two columns, got {names.rows!r} for both")
     columns = dict(zip(COLUMN_ROLES, names, strict=False)) if known is None else columns
     before = (None, None) if known is None else (known.row_labels, known.col_labels)
     coders = () if positions else tuple(map(LabelCoder, names[:2], before))
@@ -152,12 +148,7 @@ def _array_batch(chunk: Any, number: int | None, weights: Any = None) -> Batch:
         )
     columns = (*chunk, weights) if len(chunk) == 3 else chunk
     arrays = [None if column is None else np.asarray(column) for column in columns]
-    shapes = [array.shape for array in arrays if array is not None]
-    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
-        raise ValueError(
-            f"rows, cols and values (and weights) of {name} must be one-dimensional and of equal "
-            f"length, got shapes {', '.join(map(str, shapes))}"
-        )
+    check_lengths(*(array for array in arrays if array is not None), of=f" (and weights) of {name}")
     return Batch(name, lambda entry: f"entry {entry} of {name}", *arrays)
 
 
@@ -229,7 +220,7 @@ def _table_batches(
     coders: tuple[LabelCoder, ...], connection: Any,
 ) -> Iterator[Batch]:  # fmt: skip
     """Yield the lines of tables in order, with labels replaced by their positions."""
-    wanted = [name for name in names[:4] if name is not None]
+    wanted = [*names[:3]] + ([] if names.weights is None else [names.weights])
     for table, name in tables:
         if name is not None and not offers_arrow(table):
             raise TypeError(f"{name} must be a table, as chunk 0, got {type(table).__name__}")

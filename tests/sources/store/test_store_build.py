@@ -293,7 +293,11 @@ def test_mostly_zeros_cause_a_warning(target):
 def test_names_and_arguments(tmp_path, target):
     source = parquet_file(tmp_path)
     for names, error, match in (
-        ({}, TypeError, "rows must name a column"),
+        (
+            {},
+            ValueError,
+            "rows=, cols= and values= must name columns of .*log.parquet; it has 'r', ",
+        ),
         (NAMES | {"cols": "nope"}, ValueError, "no column 'nope'; it has 'r', 'c', 'b', 'v'"),
         (NAMES | {"weights": WEIGHTS}, TypeError, "weights must name a column"),
         (NAMES | {"memory_limit": 0}, ValueError, "memory_limit must be at least 1"),
