@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -68,13 +68,9 @@ class OpenedSource(NamedTuple):
 
 @contextmanager
 def open_batches(
-    source: Any,
-    names: ColumnNames,
-    positions: bool,
-    known: Store | None,
-    scratch: Path,
+    source: Any, names: ColumnNames, positions: bool, known: Store | None, scratch: Path,
     memory_limit: int,
-) -> Iterator[OpenedSource]:
+) -> Iterator[OpenedSource]:  # fmt: skip
     """Open a source of any kind.
 
     Parameters
@@ -124,13 +120,10 @@ def open_batches(
     before = (None, None) if known is None else (known.row_labels, known.col_labels)
     coders = () if positions else tuple(map(LabelCoder, names[:2], before))
     memory = f"{max(memory_limit, LEAST_MEMORY) >> 20}MiB"
-    connection = connect(memory_limit=memory, temp_directory=str(scratch))
-    try:
-        tables = ((chunk, f"chunk {number}" if is_chunked else None)
-                  for number, chunk in enumerate(chunks))  # fmt: skip
+    tables = ((chunk, f"chunk {number}" if is_chunked else None)
+              for number, chunk in enumerate(chunks))  # fmt: skip
+    with closing(connect(memory_limit=memory, temp_directory=str(scratch))) as connection:
         yield OpenedSource(_table_batches(tables, names, coders, connection), columns, coders)
-    finally:
-        connection.close()
 
 
 # --- arrays -----------------------------------------------------------------------------------

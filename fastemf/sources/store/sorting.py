@@ -41,8 +41,7 @@ class Spill:
         self, folder: Path, dtype: np.dtype[Any], index: np.dtype[Any], weighted: bool,
         positioned: bool, first: int,
     ) -> None:  # fmt: skip
-        self.folder, self.dtype, self.index_dtype, self.weighted = folder, dtype, index, weighted
-        self.positioned, self._first, self.size = positioned, first, 0
+        self.folder, self.positioned, self._first, self.size = folder, positioned, first, 0
         kinds = [("rows", index), ("cols", index), ("values", dtype)]
         kinds += [("weights", dtype)] * weighted + [("positions", np.dtype(np.int64))] * positioned
         self.record = np.dtype(kinds)
@@ -100,7 +99,7 @@ def _write_side(
     starts = np.append(0, np.cumsum(counts))
     indptr = np.append(0, np.cumsum(known + counts))
     fields = _fields(spill, axis)
-    entry = 2 * spill.record.itemsize + 5 * spill.index_dtype.itemsize + 8
+    entry = 2 * spill.record.itemsize + 5 * spill.record[0].itemsize + 8
     cuts = cuts_within(plan.budget, indptr, entry, 8 * (n_threads + 3))
     with ExitStack() as opened:
 
@@ -129,7 +128,7 @@ def _write_side(
 def _fields(spill: Spill, axis: int) -> dict[str, str]:
     """Return the field of the records for each part of a side."""
     parts = {"indices": SIDES[1 - axis], "values": "values"}
-    parts |= {"weights": "weights"} if spill.weighted else {}
+    parts |= {"weights": "weights"} if "weights" in (spill.record.names or ()) else {}
     return parts | ({"positions": "positions"} if spill.positioned and axis == 0 else {})
 
 
@@ -138,7 +137,7 @@ def _scatter(
     buckets: ArrayFile, n_threads: int,
 ) -> None:  # fmt: skip
     """Write each record to its bucket."""
-    bucket = np.repeat(np.arange(cuts.size - 1, dtype=plan.spill.index_dtype), np.diff(cuts))
+    bucket = np.repeat(np.arange(cuts.size - 1, dtype=plan.spill.record[0]), np.diff(cuts))
     place = starts[cuts[:-1]].copy()
     for records in plan.spill.pieces(plan.piece):
         order, indptr = _order(bucket[records[side]], cuts.size - 1, n_threads)

@@ -241,7 +241,7 @@ class _Writer:
                 os.fsync(file.fileno())
             files[COLUMNS] = StoredArray(RAW, path.stat().st_size, checksum(path))
         return Manifest(
-            self.generation, shape, self._n_known + spill.size, spill.dtype.name, spill.weighted,
+            self.generation, shape, self._n_known + spill.size, check.dtype.name, check.weighted,
             described, opened.columns, list(self.names.columns), files,
         )  # fmt: skip
 
@@ -319,7 +319,7 @@ class _Writer:
 
     def _check_space(self, plan: SortPlan) -> None:
         """Raise an error if the disk has too little space for buckets and both sides."""
-        spill, index = plan.spill, plan.spill.index_dtype.itemsize
+        spill, index = plan.spill, plan.spill.record[0].itemsize
         record, position = spill.record.itemsize, 8 * spill.positioned
         entries = (2 * (record - index) - position) * (self._n_known + spill.size)
         needed = entries + record * spill.size
