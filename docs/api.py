@@ -20,7 +20,7 @@ MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 RESULTS = {
     "boosting.coverage_report": ("CoverageReport", "GroupCoverage"),
     "models.boosted_explanation": ("BoostedExplanation",),
-    "models.boosted_levels": ("BoostedLevels", "LevelReport"),
+    "models.boosted_levels": ("BoostedLevels", "LevelGroup", "LevelReport"),
     "models.entities": ("Entities",),
     "models.evaluation": ("Evaluation", "QuantileScore", "Score"),
     "models.explanation": ("Explanation",),

@@ -18,6 +18,34 @@ from fastemf.support.validation import check_fitted_level
 
 
 @dataclass(frozen=True, slots=True)
+class LevelGroup:
+    """Out-of-fold figures of one expectile level for some of the cells.
+
+    Attributes
+    ----------
+    name : str
+        The cells, for example ``"new rows"``.
+    cells : int
+        Number of observations.
+    effective_omega, loss, constant : float
+        As in `LevelReport`; the constant is that of all cells.
+    """
+
+    name: str
+    cells: int
+    effective_omega: float
+    loss: float
+    constant: float
+
+    def __str__(self) -> str:
+        relative = self.loss / self.constant if self.constant > 0 else 0.0
+        return (
+            f"{self.name}: loss {relative:.3f} relative to a constant, effective omega "
+            f"{self.effective_omega:.3f} of {self.cells:,} observations"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LevelReport:
     """Out-of-fold figures of one expectile level.
 
@@ -31,19 +59,24 @@ class LevelReport:
         Mean expectile loss, in squared units of the data.
     constant : float
         That of the best constant.
+    cold : tuple of LevelGroup
+        The figures of known pairs, and of cells that were presented as if their row, their column
+        or both were new.
     """
 
     omega: float
     effective_omega: float
     loss: float
     constant: float
+    cold: tuple[LevelGroup, ...] = ()
 
     def __str__(self) -> str:
         relative = self.loss / self.constant if self.constant > 0 else 0.0
-        return (
+        line = (
             f"omega={self.omega:g}: out-of-fold loss {relative:.3f} relative to a constant, "
             f"effective omega {self.effective_omega:.3f}"
         )
+        return "\n".join([line, *(f"    {group}" for group in self.cold)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -208,10 +208,14 @@ def _coverage_section(model: Quantiles) -> str:
 
 def _levels_section(model: BoostedLevels) -> str:
     """List the out-of-fold figures of each boosted level."""
-    lines = [
-        [expectile_name(one.omega), one.effective_omega, one.loss, one.constant]
-        for one in model.reports
-    ]
+    lines = []
+    for one in model.reports:
+        name = expectile_name(one.omega)
+        lines.append([name, one.effective_omega, one.loss, one.constant])
+        lines += [
+            [f"{name}: {group.name}", group.effective_omega, group.loss, group.constant]
+            for group in one.cold
+        ]
     return html.section(
         "Out-of-fold levels",
         "Effective level and expectile loss, measured when the levels were fitted: each cell was "

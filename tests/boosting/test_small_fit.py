@@ -57,6 +57,18 @@ def test_files_single_cells_and_explanations(make, tmp_path):
     assert "the client is new" in " ".join(found.notes)
 
 
+def test_levels_report_cold_starts():
+    kinds = ["known pairs", "new rows", "new columns", "new rows and columns"]
+    for report in levels().reports:
+        assert [group.name for group in report.cold] == kinds
+        known, *new = report.cold
+        assert known.cells == I.size
+        assert (known.loss, known.effective_omega) == (report.loss, report.effective_omega)
+        assert all(group.loss > known.loss for group in new)
+        assert abs(new[0].effective_omega - report.omega) < 0.1
+        assert str(new[0]) in str(levels())
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_explanations_and_reports_of_censored_values(side):
     sign = 1 if side == "right" else -1
