@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fastemf.models.boosted import Boosted
@@ -62,6 +62,8 @@ class LevelReport:
     cold : tuple of LevelGroup
         The figures of known pairs, and of cells that were presented as if their row, their column
         or both were new.
+    measured : bool
+        False after `fold_in`: the figures then refer to the original rows and columns.
     """
 
     omega: float
@@ -69,6 +71,7 @@ class LevelReport:
     loss: float
     constant: float
     cold: tuple[LevelGroup, ...] = ()
+    measured: bool = True
 
     def __str__(self) -> str:
         relative = self.loss / self.constant if self.constant > 0 else 0.0
@@ -76,6 +79,7 @@ class LevelReport:
             f"omega={self.omega:g}: out-of-fold loss {relative:.3f} relative to a constant, "
             f"effective omega {self.effective_omega:.3f}"
         )
+        line += "" if self.measured else "; measured before rows or columns were folded in"
         return "\n".join([line, *(f"    {group}" for group in self.cold)])
 
 
@@ -124,6 +128,11 @@ class BoostedLevels(LevelMethods, Boosted):
         return explain_boosted(
             self, place, *self._read_cell(row, col, unknown, features, row_features, col_features)
         )
+
+    def _with_axis(self, *changes: Any) -> BoostedLevels:
+        reports = tuple(replace(report, measured=False) for report in self.reports)
+        changed: BoostedLevels = super()._with_axis(*changes)
+        return replace(changed, reports=reports)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""
