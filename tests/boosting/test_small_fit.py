@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -55,6 +56,16 @@ def test_files_single_cells_and_explanations(make, tmp_path):
         assert found.value == pytest.approx(sum(found.parts.values()))
         assert found.value == model.predict(client, 3, **given)[1]
     assert "the client is new" in " ".join(found.notes)
+
+
+def test_wrong_reports_of_levels_are_refused(tmp_path):
+    first, *others = levels().reports
+    bad = [replace(first, omega=0.3), replace(first, loss=np.inf), replace(first, loss="1")]
+    bad += [replace(first, cold=(replace(first.cold[0], constant=np.nan),))]
+    for reports in [(), (first,), *((one, *others) for one in bad)]:
+        replace(levels(), reports=tuple(reports)).save(tmp_path / "levels.npz")
+        with pytest.raises(fastemf.ModelFileError, match="reports must"):
+            fastemf.load(tmp_path / "levels.npz")
 
 
 def test_levels_report_cold_starts():
