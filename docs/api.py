@@ -19,7 +19,6 @@ PAGE = Path(__file__).parent / "api.md"
 MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 RESULTS = {
     "boosting.coverage_report": ("CoverageReport", "GroupCoverage"),
-    "models.boosted_explanation": ("BoostedExplanation",),
     "models.boosted_levels": ("BoostedLevels", "LevelGroup", "LevelReport"),
     "models.entities": ("Entities",),
     "models.evaluation": ("Evaluation", "QuantileScore", "Score"),

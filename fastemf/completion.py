@@ -14,6 +14,7 @@ from fastemf.solver.settings import (
     Settings,
     Solver,
     as_checkpoint,
+    as_rank,
     as_solver,
     as_validation,
 )
@@ -23,7 +24,7 @@ from fastemf.sources.open_source import hold_apart, open_source
 def complete(
     R: Any,
     omega: float,
-    k: int,
+    k: int | None,
     *,
     rows: str | None = None,
     cols: str | None = None,
@@ -76,7 +77,8 @@ def complete(
         right-skewed data, a higher level their tail. A level is not a quantile: omega = 0.95 is
         not the 95th percentile (see `complete_quantiles`).
     k
-        Rank, from 1 to min(rows, columns), or 0 for a model of intercepts only.
+        Rank, from 1 to min(rows, columns), or 0 for a model of intercepts only. None is 5, or
+        min(rows, columns) if that is smaller.
     rows, cols, values
         Columns of a table: row labels, column labels (integers, strings, dates, categories) and
         values. The methods of the fit then take labels. A pandas table without them is a matrix
@@ -203,9 +205,10 @@ def complete(
     [60.0]
     """
     settings = Settings(
-        omega=omega, k=k, reg=reg, intercepts=intercepts, init=init, tol=tol, max_iter=max_iter,
-        solver=as_solver(solver), validation=as_validation(validation), random_state=random_state,
-        n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
+        omega=omega, **as_rank(k), reg=reg, intercepts=intercepts, init=init, tol=tol,
+        max_iter=max_iter, solver=as_solver(solver), validation=as_validation(validation),
+        random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
+        checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     names = (rows, cols, values)
     reading = {"store_path": store_path, "progress": progress}

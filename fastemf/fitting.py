@@ -31,7 +31,6 @@ from fastemf.solver.weighting import equal_weighting
 from fastemf.sources.open_source import Data
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
-from fastemf.support.validation import check_rank
 from fastemf.support.warn import warn
 from fastemf.tuning.baselines import fit_baselines
 from fastemf.tuning.corrections import Corrections, EntityEffects
@@ -92,6 +91,7 @@ def fit_data(
         Whether the model keeps baselines of its data for later evaluations.
     """
     observations = data.fitted
+    settings = settings.at_shape(observations.shape)
     _check_fit(observations, settings)
     engine = make_engine(observations, settings)
     gathered = engine.replace(observations=data.gathered)
@@ -207,7 +207,7 @@ def _choose_start(
     """Choose between the start of the settings and the factors of a tuning."""
     init, k = settings.init, settings.k
     if not isinstance(init, Factorization):
-        anew = result is None or result.family == "noise" or init != "spectral"
+        anew = result is None or init != "spectral"
         # The factors of a sample may be fewer than those of all cells.
         if anew or result is None or not sees_all(engine):
             return lambda own: starting_factors(init, own, k, rng, settings.n_threads)
@@ -322,7 +322,6 @@ def make_model(
 def _check_fit(observations: Source, settings: Settings) -> None:
     """Check rank and memory, and warn of rows and columns with few observations."""
     k, (m, n) = settings.k, observations.shape
-    check_rank(k, observations.shape, minimum=0)
     width = k + settings.intercepts
     check_memory(
         FACTOR_COPIES * (m + n) * width * observations.dtype.itemsize,

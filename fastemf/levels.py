@@ -27,6 +27,7 @@ from fastemf.solver.settings import (
     Settings,
     Solver,
     as_checkpoint,
+    as_rank,
     as_solver,
     as_validation,
     checkpoint_for,
@@ -40,7 +41,7 @@ from fastemf.support.warn import ConvergenceWarning, UniqueWarnings, warn
 def complete_levels(
     R: Any,
     omegas: Iterable[float],
-    k: int,
+    k: int | None,
     *,
     rows: str | None = None,
     cols: str | None = None,
@@ -87,7 +88,7 @@ def complete_levels(
         Two or more different levels in (0, 1), in any order. A level is not a quantile (see
         `complete_quantiles`).
     k
-        Rank of the fit at each level.
+        Rank of the fit at each level, as in `complete`.
     rows, cols, values, weights, censored, shape, client, store_path
         Describe the data, as in `complete`.
     reg, intercepts, tol, max_iter, validation, random_state, n_jobs, progress
@@ -142,7 +143,7 @@ def complete_levels(
     if boost and (validation is not None or not isinstance(init, str) or init != "spectral"):
         raise ValueError("init and validation must have their defaults for boost=True")
     settings = Settings(
-        omega=levels[0], k=k, reg=reg, intercepts=intercepts, init=init, tol=tol,
+        omega=levels[0], **as_rank(k), reg=reg, intercepts=intercepts, init=init, tol=tol,
         max_iter=max_iter, solver=as_solver(solver), validation=as_validation(validation),
         random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
         checkpoint=as_checkpoint(checkpoint), omegas=levels,

@@ -11,7 +11,7 @@ from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.out_of_fold import calibrate_groups, find_groups, report_out_of_fold
 from fastemf.models.quantiles import Quantiles
 from fastemf.solver.records import SweepRecord
-from fastemf.solver.settings import Checkpoint, Settings, Solver, as_checkpoint
+from fastemf.solver.settings import Checkpoint, Settings, Solver, as_checkpoint, as_rank
 from fastemf.sources.open_source import open_source
 from fastemf.support.validation import check_choice, check_quantiles
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings
@@ -22,7 +22,7 @@ FIRST_LEVEL, *OTHER_LEVELS = (0.5, 0.1, 0.9)  # expectile levels of the fits
 def complete_quantiles(
     R: Any,
     taus: Any,
-    k: int,
+    k: int | None,
     *,
     rows: str | None = None,
     cols: str | None = None,
@@ -79,7 +79,7 @@ def complete_quantiles(
         One or more quantiles in (0, 1): ``(0.5, 0.95, 0.99)`` for p50, p95 and p99. At least 20
         cells must be expected on the rarer side of each.
     k
-        Rank of each fit.
+        Rank of each fit, as in `complete`.
     rows, cols, values, weights, shape, client, store_path
         Describe the data, as in `complete`.
     features
@@ -167,9 +167,9 @@ def complete_quantiles(
     """
     objectives = tuple(Objective(QUANTILE, tau) for tau in check_quantiles(taus))
     settings = Settings(
-        omega=FIRST_LEVEL, k=k, reg=reg, intercepts=intercepts, tol=tol, max_iter=max_iter,
-        solver=check_boosted_solver(solver), random_state=random_state, n_jobs=n_jobs,
-        callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
+        omega=FIRST_LEVEL, **as_rank(k), reg=reg, intercepts=intercepts, tol=tol,
+        max_iter=max_iter, solver=check_boosted_solver(solver), random_state=random_state,
+        n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     if calibrate is not None:
         check_choice(calibrate, "calibrate", ("groups",))

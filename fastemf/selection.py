@@ -16,12 +16,12 @@ from fastemf.kernels.threads import single_threaded_blas
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import residuals
 from fastemf.models.factorization import Factorization
-from fastemf.solver.progress import progress_counter
 from fastemf.solver.settings import Settings, Solver, as_solver, as_validation
 from fastemf.sources.hold_out import folds as deal_folds
 from fastemf.sources.memory import Observations
 from fastemf.sources.open_source import hold_apart, open_in_memory
 from fastemf.support.arrays import Floats, Ints
+from fastemf.support.progress import count_steps
 from fastemf.support.validation import (
     check_choice,
     check_integer,
@@ -281,7 +281,7 @@ def _cross_validate(
     """Fit the candidates to all folds but one at a time, and return their losses on that one."""
     fold_of, part_of = deal_folds(observed, folds, settings.generator(), parts=PARTS)
     losses = _Losses(grid, folds, int(part_of.max()) + 1)
-    with progress_counter(len(grid) * folds, "fit", settings.progress) as count:
+    with count_steps(len(grid) * folds, "fit", shows=settings.progress) as count:
         for fold in range(folds):
             out = fold_of == fold
             train, held_out = observed.subset(~out), observed.subset(out)

@@ -69,7 +69,7 @@ def test_every_parameter_is_described(task):
 def test_settings_are_the_parameters_other_than_data():
     data = {"R", "rows", "cols", "values", "weights", "censored", "shape", "client", "store_path"}
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
-    assert fields.pop("omegas") == ()
+    assert (fields.pop("omegas"), fields.pop("fits_rank")) == ((), False)
     assert list(fields) == [name for name in COMPLETE if name not in data]
     for name, default in fields.items():
         if name not in ("omega", "k", "solver"):
@@ -103,7 +103,7 @@ def test_defaults_of_rank_and_intercepts():
     assert COMPLETE["intercepts"].default is False
     for name in ("fit", "levels", "quantiles"):
         args = cli._parse_arguments([name, "log.csv", "-o", "m.npz"])
-        assert (args.rank, args.intercepts) == (5, True)
+        assert (args.rank, args.intercepts) == (None, True)  # min(5, rows, columns)
     assert cli._parse_arguments(["select", "log.csv"]).intercepts
 
 

@@ -10,8 +10,10 @@ import numpy as np
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.boosting.statistics import mean_pinball
 from fastemf.censoring.coverage import CensoredCells
+from fastemf.reporting.tabular import Columns, Tabular
 from fastemf.support.arrays import Floats, Indices
 from fastemf.support.display_names import quantile_name
+from fastemf.support.terminal import escape_control
 
 FEWEST_BEYOND = 20  # cells required on the rarer side of a quantile
 DECILES = 10
@@ -51,12 +53,12 @@ class GroupCoverage:
         if self.cells:
             coverage = f"coverage {self.coverage:.4f} of {self.cells:,} cells "
             coverage += f"(95 % CI {low:.4f} to {high:.4f})"
-        loss = _ratio(self.pinball, self.baseline)
-        return f"{self.name}: {coverage}, pinball loss {loss} relative to the best baseline"
+        loss = f"pinball loss {_ratio(self.pinball, self.baseline)} relative to the best baseline"
+        return f"{escape_control(self.name)}: {coverage}, {loss}"
 
 
 @dataclass(frozen=True, slots=True)
-class CoverageReport:
+class CoverageReport(Tabular):
     """Coverage and pinball loss of one predicted quantile.
 
     Reports of a fit (`Quantiles.coverage`) use out-of-fold predictions: neither the models nor the
@@ -125,9 +127,54 @@ class CoverageReport:
             "cannot be checked and the quantile is probably too close to the limit"
         )
 
+    def columns(self) -> Columns:
+        """Return coverage and loss of all cells, and of each group of cells, by column name.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+        >>> report = fastemf.complete_quantiles(R, (0.5, 0.9), k=2).coverage[1]
+        >>> report.columns()["cells of"]
+        ['all', 'known pairs', 'new rows', 'new columns', 'new rows and columns']
+        """
+        all_cells = GroupCoverage(
+            "all", self.coverage, self.interval, self.cells, self.pinball, self.best_baseline
+        )
+        groups = (all_cells, *self.cold, *self.groups)
+        return {
+            "cells of": [one.name for one in groups],
+            "coverage": [one.coverage for one in groups],
+            "lower": [one.interval[0] for one in groups],
+            "upper": [one.interval[1] for one in groups],
+            "cells": [one.cells for one in groups],
+            "pinball": [one.pinball for one in groups],
+            "best baseline": [one.baseline for one in groups],
+        }
+
+    @property
+    def best_baseline(self) -> float:
+        """The smallest pinball loss of a baseline."""
+        return min(self.baselines.values())
+
+    @property
+    def relative(self) -> float:
+        """The pinball loss relative to that of the best constant."""
+        constant = self.baselines["constant"]
+        return self.pinball / constant if constant > 0 else 0.0
+
+    @property
+    def _title(self) -> str:
+        about = "" if self.measured else ", measured before rows or columns were folded in"
+        return f"coverage and pinball loss of {quantile_name(self.tau)}{about}"
+
+    @property
+    def _notes(self) -> list[str]:
+        return [self.censoring_note] if self.censoring_note else []
+
     def __str__(self) -> str:
         low, high = self.interval
-        constant, best = self.baselines["constant"], min(self.baselines.values())
+        constant, best = self.baselines["constant"], self.best_baseline
         parts = []
         if self.cells:
             parts.append(
@@ -201,7 +248,7 @@ def report_group(name: str, report: CoverageReport) -> GroupCoverage:
     """Return the figures of a report of some cells."""
     return GroupCoverage(
         name, report.coverage, report.interval, report.cells, report.pinball,
-        min(report.baselines.values()),
+        report.best_baseline,
     )  # fmt: skip
 
 

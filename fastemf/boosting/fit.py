@@ -34,7 +34,8 @@ from fastemf.sources.mapped import map_values
 from fastemf.sources.open_source import Data, hold_apart
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
-from fastemf.support.validation import check_rank
+from fastemf.support.progress import show_bars
+from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, warn
 
 
@@ -85,7 +86,7 @@ def fit_boosted(
 ) -> BoostedFit:  # fmt: skip
     """Fit opened data: the first level, further `levels`, and trees for all objectives."""
     lightgbm()  # before anything that takes time
-    check_rank(settings.k, given.shape, minimum=0)
+    settings = settings.at_shape(given.shape)
     side_features = side.read(given, names)
     data = hold_apart(given, None, settings.generator(), names, censored)
     source, imputation = draw_censored(data, settings)
@@ -113,7 +114,10 @@ def fit_boosted(
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
     by_fold = fit_cell_features(cells, residuals, objectives, side_features)
-    combination, observed, cold = fit_combination(cells, fits, normal, by_fold, settings.n_threads)
+    with show_bars(settings.progress):
+        combination, observed, cold = fit_combination(
+            cells, fits, normal, by_fold, settings.n_threads
+        )
     return BoostedFit(
         fits, (source.row_labels, source.col_labels), normal, mean_features(by_fold), combination,
         cells, observed, cold, _censored_cells(data, cells),
@@ -123,9 +127,8 @@ def fit_boosted(
 def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:
     known = [one for schema in schemas for one in schema.names]
     if name not in known:
-        raise ValueError(
-            f"groups must be a feature of the model ({', '.join(known) or 'none'}), got {name!r}"
-        )
+        listed = ", ".join(map(escape_control, known)) or "none"
+        raise ValueError(f"groups must be a feature of the model ({listed}), got {name!r}")
     if not any(name in schema.texts for schema in schemas):
         raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
 

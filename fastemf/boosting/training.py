@@ -15,18 +15,21 @@ from fastemf.boosting.forest import Forest
 from fastemf.boosting.objective import Objective
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.support.arrays import Floats, Ints, Mask
+from fastemf.support.progress import count_steps
 
 MOST_TREES = 400
 LEARNING_RATE = 0.05  # of extreme levels; twice that in the middle, which needs the most trees
 STEP = 10  # trees between evaluations
 PATIENCE = 6  # evaluations without a smaller loss
-EVALUATED = 20_000  # observations that determine the number of trees, if there are as many
+EVALUATED = 15_000  # observations that determine the number of trees, if there are as many
 WORTH_THREADS = 50_000  # observations from which several threads are faster
 FEWEST = 50  # observations of a leaf
 FEWEST_BEYOND = 5  # observations of a leaf that are expected on the rarer side of its quantile
 SETTINGS = {
     "num_leaves": 15, "lambda_l2": 1.0,
     "bagging_fraction": 0.7, "bagging_freq": 1, "feature_fraction": 0.6,
+    # Features of hundreds of categories, most of them rare, are overfitted otherwise.
+    "cat_smooth": 60, "max_cat_threshold": 8,
     "deterministic": True, "force_row_wise": True, "boost_from_average": False,
     "feature_pre_filter": False, "metric": "none", "verbosity": -1, "seed": 0,
 }  # fmt: skip
@@ -163,13 +166,15 @@ def _grow(booster: Any, objective: Objective, count: int) -> None:
 def _choose_count(boosters: list[_Booster]) -> int:
     """Return the number of trees with the smallest loss of the observations that are left out."""
     losses: list[float] = []
-    while True:
-        losses.append(sum(one.mass * one.loss() for one in boosters))
-        best = int(np.argmin(losses))
-        if len(losses) > MOST_TREES // STEP or len(losses) - 1 - best >= PATIENCE:
-            return best * STEP
-        for one in boosters:
-            one.grow(STEP)
+    with count_steps(MOST_TREES, "tree", "boosting") as advance:
+        while True:
+            losses.append(sum(one.mass * one.loss() for one in boosters))
+            best = int(np.argmin(losses))
+            if len(losses) > MOST_TREES // STEP or len(losses) - 1 - best >= PATIENCE:
+                return best * STEP
+            for one in boosters:
+                one.grow(STEP)
+            advance(STEP)
 
 
 def _list_evaluated(folds: Ints) -> list[int]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import glob
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
@@ -49,6 +53,7 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
 
 def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
     """Return the same keywords; columns default to those that the model was fitted to."""
+    from fastemf.inputs.file_lists import name_of
     from fastemf.inputs.table_files import column_names
 
     source = open_text(args.data, args)
@@ -56,9 +61,49 @@ def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
     fitted = (*(axis.name for axis in model.axes), getattr(model, "value_name", None))
     given = (args.rows, args.cols, args.values)
     columns = [name or default for name, default in zip(given, fitted, strict=True)]
-    if present is None or not set(columns) <= set(present):
+    if present is None or None in columns or not set(fitted) & set(present):
         return read_data(args, source)
+    options = ("--rows", "--cols", "--values")
+    for name, option, own in zip(columns, options, given, strict=True):
+        if own is None and name not in present:
+            raise ValueError(
+                f"{name_of(args.data)}: there is no column {name!r}, as in the fit; select one "
+                f"with {option}; it has the columns {', '.join(present)}"
+            )
     return _keywords(source, columns, args)
+
+
+def list_inputs(args: argparse.Namespace) -> Iterator[tuple[str, str | int]]:
+    """List the arguments that name input, with the path of each file, or 0 for standard input.
+
+    The files of a query are found by its quoted texts.
+    """
+    from fastemf.inputs.query import Query
+
+    for name in ("model", "data", "pairs", "row_features", "col_features", "seen"):
+        given = getattr(args, name, None)
+        if isinstance(given, Query):
+            quoted = re.findall("'([^']+)'|\"([^\"]+)\"", given.text)
+            paths = [given.database or "", *(text for pair in quoted for text in pair)]
+        elif given is not None:
+            paths = [given, given.partition("::")[0]]  # a table of a database
+        else:
+            continue
+        for path in filter(None, paths):
+            if path == "-":
+                yield name, 0
+            elif os.path.isdir(path):
+                yield from ((name, str(file)) for file in Path(path).rglob("*"))
+            else:
+                yield from ((name, file) for file in (path, *glob.glob(path, recursive=True)))
+
+
+def is_same_file(path: str, other: str | int) -> bool:
+    """Return whether two paths, or a path and an open file, are one file, also through links."""
+    try:
+        return os.path.samestat(os.stat(path), os.stat(other))
+    except (OSError, ValueError):  # one of them does not exist
+        return False
 
 
 def _keywords(source: Any, columns: list[Any], args: argparse.Namespace) -> dict[str, Any]:
@@ -109,6 +154,22 @@ def observed_schema(model: Any) -> Any:
     return None if features is None else features.observed
 
 
+def select_level(args: argparse.Namespace, model: Any) -> dict[str, float | None]:
+    """Return the quantile or level given, which a model with several requires."""
+    has_taus = hasattr(model, "taus")
+    name, other = ("tau", "omega") if has_taus else ("omega", "tau")
+    what = "quantiles" if has_taus else "expectile levels"
+    if getattr(args, other) is not None:
+        raise ValueError(f"--{other} does not apply to {args.model}, a model of {what}")
+    value, fitted = getattr(args, name), getattr(model, f"{name}s", ())
+    if value is None and fitted:
+        listed = ", ".join(f"{one:g}" for one in fitted)
+        raise ValueError(
+            f"{args.model} is a model of {what} ({listed}): select one with --{name}"
+        )  # fmt: skip
+    return {name: value}
+
+
 def censored_option(args: argparse.Namespace) -> Any:
     """Return the value of the keyword `censored`, or None."""
     for side, limit in (("right", "censored_above"), ("left", "censored_below")):
@@ -128,23 +189,12 @@ def text_format(args: argparse.Namespace) -> dict[str, str]:
 
 def open_text(source: Any, args: argparse.Namespace) -> Any:
     """Return a source with the format of --sep and --decimal; standard input is read once."""
-    from fastemf.inputs.file_lists import FORMATS, TEXTS, TextSource, hold_stream, list_files
+    from fastemf.inputs.file_lists import TextSource, hold_stream
 
     given = text_format(args)
     if isinstance(source, str) and source == "-":
         return hold_stream(source, **given)
-    if not given:
-        return source
-    csv = tuple(suffix for suffix, kind in TEXTS.items() if kind == "csv")
-    is_path = isinstance(source, str) and not source.lower().endswith(tuple(FORMATS))
-    if isinstance(source, list) or is_path:  # a folder or a glob
-        paths = [str(path) for path in list_files(source)]
-    else:
-        paths = [str(source)]
-    if not all(path.lower().endswith(csv) for path in paths):
-        listed = ", ".join(csv)
-        raise ValueError(f"--sep and --decimal apply to text files ({listed}), got {source}")
-    return TextSource(source, **given)
+    return TextSource(source, **given) if given else source
 
 
 def _refuse_header(path: str, name: str, options: str) -> NoReturn:
@@ -262,19 +312,19 @@ def labels_like(labels: Any, column: Any, what: str, unknown: str = "error") -> 
     return distinct[encoded.indices.to_numpy()]
 
 
-def parse_rows(labels: Any, texts: list[str], unknown: str = "error") -> Any:
+def parse_rows(labels: Any, texts: list[str], unknown: str = "error", what: str = "row") -> Any:
     """Parse rows given on the command line: labels, or positions if the model has no labels."""
     import numpy as np
 
     if labels is not None:
         is_text = labels.values.dtype == object
-        return np.array(texts, object) if is_text else _parse_labels(labels, texts, "row", unknown)
+        return np.array(texts, object) if is_text else _parse_labels(labels, texts, what, unknown)
     try:
         return np.array(texts, np.int64)
     except (ValueError, OverflowError):
         given = " ".join(texts)
         raise ValueError(
-            f"row must be positions from 0, because the model has no labels, got {given}"
+            f"{what} must be positions from 0, because the model has no labels, got {given}"
         ) from None
 
 

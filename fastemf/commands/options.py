@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -72,9 +73,11 @@ def take_sql(args: argparse.Namespace) -> None:
     name = getattr(args, "source_argument", None)
     if name is None:
         return
-    is_given = bool(getattr(args, name))
-    if is_given == (args.sql is not None):
-        raise ValueError(f"give either {name} or --sql, got {'both' if is_given else 'neither'}")
+    given = bool(getattr(args, name)) + (args.sql is not None)
+    if given == 0 and getattr(args, "missing", None) is not None:
+        return
+    if given != 1:
+        raise ValueError(f"give either {name} or --sql, got {'both' if given else 'neither'}")
     if args.sql is not None:
         from fastemf.inputs.query import sql
 
@@ -148,9 +151,9 @@ def add_model(parser: argparse.ArgumentParser, *, validation: bool = True) -> No
             "decreases",
         )  # fmt: skip
     parser.add_argument(
-        "-k", "--rank", type=int, default=5, metavar="K",
-        help="rank: maximum number of factors (default 5); 0 fits intercepts only. A tuned fit "
-        "uses as many factors as help",
+        "-k", "--rank", type=int, metavar="K",
+        help="rank: maximum number of factors (default 5, or the number of rows or columns if that "
+        "is smaller); 0 fits intercepts only. A tuned fit uses as many factors as help",
     )  # fmt: skip
     parser.add_argument(
         "--reg", type=parse_ridge, default="auto",
@@ -183,6 +186,27 @@ def add_out_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write JSON instead")
 
 
+def add_digits(parser: argparse.ArgumentParser) -> None:
+    """Add the number of digits of predictions."""
+    text = "round predictions to this number of significant digits (default: exact)"
+    parser.add_argument("--digits", type=int, metavar="N", help=text)
+
+
+def add_level(parser: argparse.ArgumentParser, purpose: str) -> None:
+    """Add the quantile or the expectile level that a model with several requires."""
+    group = parser.add_mutually_exclusive_group()
+    text = f"quantile to {purpose}, of a model with quantiles"
+    group.add_argument("--tau", type=float, help=text)
+    text = f"expectile level to {purpose}, of a model with several levels"
+    group.add_argument("--omega", type=float, help=text)
+
+
+def add_cell_features(parser: argparse.ArgumentParser) -> None:
+    """Add the side features of cells that are not in a file."""
+    text = "side features of the cells, such as hour=20 (default: missing)"
+    parser.add_argument("--features", nargs="+", metavar="NAME=VALUE", type=parse_utf8, help=text)
+
+
 def add_unknown(parser: argparse.ArgumentParser, text: str) -> None:
     """Add the treatment of unknown labels; `text` describes the result of nan."""
     parser.add_argument(
@@ -195,6 +219,28 @@ def add_unknown(parser: argparse.ArgumentParser, text: str) -> None:
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add machine-readable output."""
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+PARAMETERS = {"taus": "--at", "k": "-k", "n_jobs": "--jobs", "random_state": "--seed"}
+SAME_NAME = ("clip", "folds", "ks", "max_iter", "omega", "omegas", "reg", "regs", "tau", "tol",
+             "validation")  # fmt: skip
+
+
+def name_options(message: str) -> str:
+    """Replace the parameter that an error message begins with by the option it came from.
+
+    Examples
+    --------
+    >>> from fastemf.commands.options import name_options
+    >>> name_options("taus must be numbers in (0, 1), got 95")
+    '--at must be numbers in (0, 1), got 95'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        name = found[0]
+        return f"--{name.replace('_', '-')}" if name in SAME_NAME else PARAMETERS.get(name, name)
+
+    return re.sub(r"(?<![^ ])\w+(?= must )", option, message, count=1)
 
 
 def parse_utf8(text: str) -> str:

@@ -198,7 +198,7 @@ class ExpectilePairRegressor(_PairRegressor, CompletionParameters):
         True
         """
         rows, cols = self._read_new_pairs(X)
-        return self.factorization_.predict(rows, cols, unknown="model")
+        return np.asarray(self.factorization_.predict(rows, cols, unknown="model"))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the expectile skill of the predictions.
@@ -319,7 +319,8 @@ class QuantilePairRegressor(_PairRegressor):
         """
         rows, cols, *more = self._read_new_pairs(X)
         given = self._features(more)
-        return self.quantiles_.predict(rows, cols, unknown="model", features=given)[..., 0]
+        predicted = self.quantiles_.predict(rows, cols, unknown="model", features=given)
+        return np.asarray(predicted[..., 0])
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return the skill of the predictions; 1 is perfect, 0 is no better than the best constant.

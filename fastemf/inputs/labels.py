@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from fastemf.inputs import columns
 
 SHOWN = 10  # unknown labels in a message
-DENSE = 8  # integers between the smallest and the largest label, per label
 SPAN = 1 << 63  # of signed 64-bit integers
 
 
@@ -42,6 +43,8 @@ class Labels:
     >>> clients = Labels(["eu-7", "us-1"], name="client")
     >>> clients.positions(["us-1", "eu-7", "us-9"]).tolist()
     [1, 0, -1]
+    >>> list(clients), len(clients)
+    (['eu-7', 'us-1'], 2)
     """
 
     values: NDArray[Any]
@@ -137,6 +140,10 @@ class Labels:
                 raise ValueError(f"dates must lie within the reach of {together.dtype}")
         return Labels.of_distinct(together, self.name, self.is_utc)
 
+    def _as_column(self) -> columns.Column:
+        """Return the labels as a column that was read."""
+        return columns.Column(self.values, None, self.values.shape, self.is_utc)
+
     @property
     def kind(self) -> str:
         """Kind of the labels: int64, uint64, str, datetime64[unit] or datetime64[unit, UTC]."""
@@ -144,6 +151,16 @@ class Labels:
 
     def __len__(self) -> int:
         return int(self.values.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.is_utc:
+            return iter(self.values)
+        # Times in UTC equal no time without a time zone.
+        times = self.values.astype("datetime64[us]").tolist()
+        return (time.replace(tzinfo=datetime.UTC) for time in times)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.values, dtype, copy=copy)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
@@ -187,27 +204,20 @@ class Labels:
         >>> Labels([30, 10, 20]).positions([10, 11]).tolist()
         [1, -1]
         """
-        if isinstance(column, Labels):
-            read = columns.Column(column.values, column.values.shape, False, column.is_utc)
-        else:
-            read = columns.read_column(column, what, where)
-        if not isinstance(read.flat, np.ndarray):  # text or a dictionary
-            distinct, codes = columns.encode(read, what, where)
-            known = Labels.__new__(Labels)._hold(distinct, None, read.is_utc)
-            return np.asarray(self.positions(known, what=what, where=where)[codes])
-        flat = read.flat
-        if flat.size == 0:
+        read = columns.read_column(column, what, where)
+        asked = read.values
+        if asked.size == 0:
             return np.empty(read.shape, np.int64)
-        family, ours = _family(flat, read.is_utc), _family(self.values, self.is_utc)
+        family, ours = _family(asked, read.is_utc), _family(self.values, self.is_utc)
         if family != ours:
             raise TypeError(f"{what} must be {ours}, as the labels are, got {family}")
         if family == "strings":
             places = self._places
-            found = np.fromiter((places.get(x, -1) for x in flat.tolist()), np.int64, flat.size)
+            found = np.fromiter((places.get(x, -1) for x in asked.tolist()), np.int64, asked.size)
         else:
-            numbers, possible = _as_type(flat, self.values.dtype)
+            numbers, possible = _as_type(asked, self.values.dtype)
             found = np.where(possible, self._search(numbers), -1)
-        return found.reshape(read.shape)
+        return (found if read.codes is None else found[read.codes]).reshape(read.shape)
 
     def place(self, label: Any) -> int | None:
         """Return the position of one string or integer label; None if it is unknown.
@@ -236,27 +246,10 @@ class Labels:
         order = np.argsort(self.values)
         return self.values[order], order
 
-    @cached_property
-    def _dense(self) -> NDArray[np.int64] | None:
-        """Position of each integer from the smallest label to the largest, if these are few."""
-        values, order = self._sorted
-        if values.size == 0 or values.dtype.kind not in "iu":
-            return None
-        span = int(values[-1]) - int(values[0]) + 1
-        if span > DENSE * values.size:
-            return None
-        found = np.full(span, -1)
-        found[values - values[0]] = order
-        return found
-
     def _search(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
         values, order = self._sorted
         if values.size == 0:
             return np.full(numbers.shape, -1, np.int64)
-        if self._dense is not None:  # a smaller number is very large after the subtraction
-            at = numbers.view(np.uint64) - values[:1].view(np.uint64)
-            inside = at < self._dense.size
-            return np.where(inside, self._dense[np.where(inside, at, 0)], -1)
         at = np.minimum(np.searchsorted(values, numbers), values.size - 1)
         return np.where(values[at] == numbers, order[at], -1)
 

@@ -33,6 +33,8 @@ from fastemf.models.similarity import mean_distances
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.memory import check_memory
+from fastemf.support.progress import track
+from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings
 
 CELLS_PER_BLOCK = 1 << 14  # so that their columns stay in cache
@@ -79,6 +81,10 @@ class Boosted(Model):
         return self.fits[0][0]
 
     @property
+    def _fits(self) -> tuple[Factorization, ...]:
+        return tuple(level[0] for level in self.fits[:-1])
+
+    @property
     def _fitted(self) -> tuple[float, ...]:
         return tuple(one.level for one in self.features.objectives)
 
@@ -88,9 +94,9 @@ class Boosted(Model):
         fits = sum(map(len, self.fits))
         name = type(self).__name__
         features = [one for names in self.features.names for one in names]
-        listed = f", features {', '.join(features)}" if features else ""
+        listed = f", features {', '.join(map(escape_control, features))}" if features else ""
         about = f"{levels}=({shown}), k={self.k}, {fits} fits{listed}"
-        return f"<{name} {m} x {n}, {about}, {self._dtype}>"
+        return f"{name} {m} x {n}, {about}, {self._dtype}"
 
     # --- prediction of cells ---------------------------------------------------------------
 
@@ -111,7 +117,7 @@ class Boosted(Model):
     def _predict_cells(self, i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
         shape, i, j = i.shape, i.ravel(), j.ravel()
         out = np.empty((i.size, len(self._fitted)), self._dtype)
-        for first in range(0, i.size, CELLS_PER_BLOCK):
+        for first in track(range(0, i.size, CELLS_PER_BLOCK), "cell"):
             part = slice(first, first + CELLS_PER_BLOCK)
             side = SideFeatures(*(None if one is None else one[part] for one in given))
             columns = predict_columns(

@@ -1,11 +1,11 @@
-"""`BoostedExplanation`: contributions to a prediction of a boosted model."""
+"""Contributions to a prediction of a boosted model."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from fastemf.boosting.model_fit import predict_columns
+from fastemf.models.explanation import Explanation, limit_notes
 from fastemf.support.arrays import Indices
 
 if TYPE_CHECKING:
@@ -15,36 +15,9 @@ if TYPE_CHECKING:
 CONSTANT, PAIR, LIMITS = "constant", "pair (factors)", "sorting and calibration"
 
 
-class BoostedExplanation(NamedTuple):
-    """Contributions to a prediction, in the units of the data; see `Quantiles.explain`.
-
-    Attributes
-    ----------
-    level : float
-        The quantile, or the expectile level.
-    parts : dict of str to float
-        Contributions by what they are about, whose sum is `value`.
-    value : float
-        The prediction.
-    notes : tuple of str
-        Remarks on how far the prediction can be trusted.
-    """
-
-    level: float
-    parts: dict[str, float]
-    value: float
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        width = max(map(len, self.parts))
-        by_size = sorted(self.parts.items(), key=lambda part: -abs(part[1]))
-        lines = [f"{name:<{width}}  {value:+12.4g}" for name, value in by_size]
-        return "\n".join([f"{'prediction':<{width}}  {self.value:12.4g}", *lines, *self.notes])
-
-
 def explain_boosted(
     model: Boosted, t: int, i: Indices, j: Indices, given: SideFeatures
-) -> BoostedExplanation:
+) -> Explanation:
     """Decompose prediction number t of the cell (i, j), which are arrays of one element."""
     features, combination = model.features, model.combination
     columns = predict_columns(model._means, model.normal, features, i, j, given)
@@ -75,7 +48,5 @@ def explain_boosted(
             notes.append(f"the {name}{' is new and' if at[0] < 0 else ''} has no observations")
     if not combination.low < value < combination.high:
         notes.append("the prediction is at the end of the range of the data")
-    side, limit = model.censored or ("right", math.inf)
-    if value >= limit if side == "right" else value <= limit:
-        notes.append(f"the prediction is extrapolated: the censoring limit is {limit:g}")
-    return BoostedExplanation(features.objectives[t].level, parts, value, tuple(notes))
+    notes += limit_notes(value, model._limits)
+    return Explanation(features.objectives[t].level, parts, value, tuple(notes))

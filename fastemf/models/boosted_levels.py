@@ -7,12 +7,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fastemf.models.boosted import Boosted
-from fastemf.models.boosted_explanation import BoostedExplanation, explain_boosted
+from fastemf.models.boosted_explanation import explain_boosted
 from fastemf.models.boosted_file import write_boosted
 from fastemf.models.evaluation import Evaluation, Score, evaluate_level
+from fastemf.models.explanation import Explanation
 from fastemf.models.file import BOOSTED_LEVELS
 from fastemf.models.levels import LevelMethods
 from fastemf.models.reading import CellValues
+from fastemf.reporting.tabular import Columns
 from fastemf.support.arrays import Array
 from fastemf.support.validation import check_fitted_level
 
@@ -73,10 +75,14 @@ class LevelReport:
     cold: tuple[LevelGroup, ...] = ()
     measured: bool = True
 
+    @property
+    def relative(self) -> float:
+        """The loss relative to that of the best constant."""
+        return self.loss / self.constant if self.constant > 0 else 0.0
+
     def __str__(self) -> str:
-        relative = self.loss / self.constant if self.constant > 0 else 0.0
         line = (
-            f"omega={self.omega:g}: out-of-fold loss {relative:.3f} relative to a constant, "
+            f"omega={self.omega:g}: out-of-fold loss {self.relative:.3f} relative to a constant, "
             f"effective omega {self.effective_omega:.3f}"
         )
         line += "" if self.measured else "; measured before rows or columns were folded in"
@@ -113,16 +119,30 @@ class BoostedLevels(LevelMethods, Boosted):
         """The expectile levels, in increasing order."""
         return self._fitted
 
-    def __repr__(self) -> str:
+    @property
+    def _content(self) -> str:
         return self._describe("omegas")
 
-    def __str__(self) -> str:
-        return "\n".join([repr(self), *map(str, self.reports)])
+    @property
+    def _verdict(self) -> str:
+        ratios = ", ".join(f"{one.relative:.2f}" for one in self.reports)
+        return f"out-of-fold loss {ratios} relative to a constant"
+
+    def _performance(self) -> Columns:
+        return {
+            "omega": [one.omega for one in self.reports],
+            "out-of-fold loss": [one.loss for one in self.reports],
+            "relative to a constant": [one.relative for one in self.reports],
+            "effective omega": [one.effective_omega for one in self.reports],
+        }
+
+    def _details(self) -> list[str]:
+        return list(map(str, self.reports))
 
     def explain(
         self, row: Any, col: Any, *, omega: float, unknown: str = "error", features: Any = None,
         row_features: Any = None, col_features: Any = None,
-    ) -> BoostedExplanation:  # fmt: skip
+    ) -> Explanation:  # fmt: skip
         """Decompose one level of one cell into contributions: see `Quantiles.explain`."""
         place = check_fitted_level(omega, self.omegas, "omega")
         return explain_boosted(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fastemf.inputs import columns
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.arrays import Array, Floats, Ints
 from fastemf.support.validation import check_indices
@@ -90,7 +91,9 @@ class Entities:
         return None if self.labels is None else self.labels.name
 
     def ids(self) -> Array:
-        """Return the labels of the entities, or their indices.
+        """Return the labels of the entities, as predictions accept them, or their indices.
+
+        Times with a time zone are `datetime.datetime` objects.
 
         Examples
         --------
@@ -99,7 +102,9 @@ class Entities:
         >>> Entities(np.ones((3, 1))).ids().tolist()
         [0, 1, 2]
         """
-        return np.arange(self.size) if self.labels is None else self.labels.values
+        if self.labels is None:
+            return np.arange(self.size)
+        return columns.objects(list(self.labels)) if self.labels.is_utc else self.labels.values
 
     def extended_factor(self) -> Array:
         """Return the factor with the intercepts, if any, as its last column.
@@ -184,7 +189,7 @@ class Entities:
         """
         if self.labels is None:
             return positions
-        found = self.labels.take(positions)
+        found = self.ids()[positions]
         if found.dtype.kind != "M":
             found = found.astype(object)  # integers have no missing value
         found[positions < 0] = None

@@ -17,8 +17,10 @@ from fastemf.censoring.coverage import CensoredCells
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
 from fastemf.models.reading import CellValues
+from fastemf.reporting.tabular import Columns, Tabular
 from fastemf.sources.medians import median
 from fastemf.support.arrays import Array, Floats
+from fastemf.support.progress import track
 from fastemf.tuning.baselines import TrainingBaselines
 from fastemf.tuning.record import NOTHING_ADDED
 
@@ -90,13 +92,13 @@ HEADINGS = {"name": "", "effective_omega": "effective omega", "relative_error": 
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Evaluation:
+class Evaluation(Tabular):
     """Scores of a model on given data, compared with baselines of its training data.
 
     The baselines are a constant, column intercepts, row and column intercepts, and column
     medians. Quantiles are compared with the quantiles of all values and of each column, the sum
     of row and column quantiles, and the larger of the last two. ``print(evaluation)`` shows all
-    scores and a verdict in words; ``pandas.DataFrame(evaluation.columns())`` is a table of them.
+    scores and a verdict in words, and ``evaluation.to_frame()`` is a data frame of them.
     Observations are weighted by their weights in all scores.
 
     Attributes
@@ -115,6 +117,8 @@ class Evaluation:
         those of imputed values. In the pinball loss and relative error, values and predictions are
         compared up to the limit. Coverage is that of the cells whose prediction lies within the
         limit (for quantiles, ``verifiable`` of the coverage report is their proportion).
+    library : {"pandas", "polars"}
+        Library of the data frame that `to_frame` returns.
     """
 
     scores: tuple[Score, ...] | tuple[QuantileScore, ...]
@@ -122,6 +126,7 @@ class Evaluation:
     left_out: int = 0
     coverage: tuple[CoverageReport, ...] = ()
     censored: int = 0
+    library: str = "pandas"
 
     def score(
         self, name: str = FIT, *, omega: float | None = None, tau: float | None = None
@@ -148,7 +153,7 @@ class Evaluation:
         )
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the scores as lists by column name, for `pandas.DataFrame`.
+        """Return the scores as lists by column name.
 
         Examples
         --------
@@ -211,18 +216,19 @@ class Evaluation:
     def __repr__(self) -> str:
         return f"<Evaluation of {self.observations} observations, {len(self.scores)} scores>"
 
-    def __str__(self) -> str:
-        head = f"{self.observations:,} observations"
-        if self.left_out:
-            head += f" ({self.left_out:,} with unknown labels left out)"
-        lines = [[HEADINGS.get(name, name) for name in self.scores[0]._fields]]
-        for level, name, *figures in self.scores:
-            lines.append([_text(level), name, *map(_text, figures)])
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        formats = [f"{'<' if place == 1 else '>'}{width}" for place, width in enumerate(widths)]
-        table = ["  ".join(map(format, line, formats)) for line in lines]
-        notes = [self.censoring_note] if self.censored else []
-        return "\n".join([f"{head}:", *table, *notes, self.verdict()])
+    @property
+    def _title(self) -> str:
+        left_out = f" ({self.left_out:,} with unknown labels left out)" if self.left_out else ""
+        return f"{self.observations:,} observations{left_out}"
+
+    def _shown(self) -> Columns:
+        return {HEADINGS.get(name, name): cells for name, cells in self.columns().items()}
+
+    @property
+    def _notes(self) -> Iterator[str]:
+        if self.censored:
+            yield self.censoring_note
+        yield from self._verdicts()
 
     @property
     def censoring_note(self) -> str:
@@ -238,10 +244,6 @@ class Evaluation:
 
 def _loss(score: Score | QuantileScore) -> float:
     return score.pinball if isinstance(score, QuantileScore) else score.loss
-
-
-def _text(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.4g}"
 
 
 def evaluate_level(
@@ -277,7 +279,7 @@ def score_predictions(
     values = cells.values if censored is None else censored.values
     errors = np.empty(values.size)
     predictions = np.empty(0 if censored is None else values.size)
-    for first in range(0, values.size, CELLS_PER_PART):
+    for first in track(range(0, values.size, CELLS_PER_PART), "cell"):
         part = slice(first, first + CELLS_PER_PART)
         b = values[part].astype(np.float64, copy=False)
         fitted = predicted(part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from fastemf.models.topk_screen import Screen
 from fastemf.solver.records import SweepRecord
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
+from fastemf.support.terminal import escape_control
 from fastemf.support.validation import check_clip, check_integer
 from fastemf.tuning.baselines import TrainingBaselines
 from fastemf.tuning.corrections import Correction
@@ -168,22 +169,23 @@ class Factorization(Model):
         """Number of sweeps, including rejected ones."""
         return len(self.history)
 
-    def __repr__(self) -> str:
+    @property
+    def _content(self) -> str:
         m, n = self.shape
         end = "converged" if self.converged else "not converged"
         end = f"{end} in {self.n_iter} sweeps" if self.history else "folded in"
         intercepts = ", intercepts" if self.rows.has_intercepts else ""
         labels = ""
         if self.rows.labels is not None:
-            names = (self.rows.name, self.cols.name)
-            labels = ", labels" if None in names else ", labels {} x {}".format(*names)
+            names = [escape_control(axis.name or "") for axis in self.axes]
+            labels = f", labels {' x '.join(names)}" if all(names) else ", labels"
         return (
-            f"<Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
-            f"reg={self.reg:.3g}, {self.X.dtype}, {end}>"
+            f"Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
+            f"reg={self.reg:.3g}, {self.X.dtype}, {end}"
         )
 
-    def __str__(self) -> str:
-        return repr(self) if self.tuning is None else f"{self!r}\n{self.tuning.verdict()}"
+    def _details(self) -> list[str]:
+        return [] if self.tuning is None else [self.tuning.verdict()]
 
     # --- predictions -----------------------------------------------------------------------
 
@@ -202,6 +204,10 @@ class Factorization(Model):
 
     def _make_screen(self) -> Screen:
         return self._bilinear.make_screen()
+
+    @property
+    def _fits(self) -> tuple[Factorization, ...]:
+        return (self,)
 
     @property
     def _fitted(self) -> tuple[float, ...]:
@@ -238,24 +244,27 @@ class Factorization(Model):
         Returns
         -------
         Explanation
-            The terms ``mu``, ``shift``, ``row``, ``column``, ``factors`` and ``corrections``, and
-            their sum ``value``, which equals `predict` up to rounding.
+            ``parts`` are the terms ``mu`` (the ω-expectile of the data), ``shift`` (the calibration
+            constant of a tuned fit), ``row`` and ``column`` (intercepts), ``factors`` (the product
+            of the factors) and ``corrections`` (the sum of the correction tables). Their sum
+            ``value`` equals `predict` up to rounding.
 
         Examples
         --------
         >>> import numpy as np, fastemf
         >>> R = np.add.outer([0.0, 0.0, 3.0, 3.0], [1.0, 1.0, 7.0, 7.0])
         >>> fit = fastemf.complete(R, omega=0.5, k=1, intercepts=True)
-        >>> parts = fit.explain(0, 3)
-        >>> parts.row < 0 < parts.column
+        >>> found = fit.explain(0, 3)
+        >>> found.parts["row"] < 0 < found.parts["column"]
         True
-        >>> bool(abs(parts.value - fit.predict(0, 3)) < 1e-9)
+        >>> bool(abs(found.value - fit.predict(0, 3)) < 1e-9)
         True
         """
-        from fastemf.models.explanation import explain_cell
+        from fastemf.models.explanation import explain_cell, limit_notes
 
         i, j = self._position(0, row), self._position(1, col)
-        return explain_cell(self.axes, self.mu, self.shift, i, j)
+        found = explain_cell(self.axes, self.omega, self.mu, self.shift, i, j)
+        return replace(found, notes=limit_notes(found.value, self._limits))
 
     def to_dense(self, *, max_bytes: int = 1 << 30, clip: Any = None) -> Array:
         """Predict every cell, as an (m, n) array of at most `max_bytes` (1 GiB).

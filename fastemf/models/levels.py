@@ -109,7 +109,8 @@ class Levels(LevelMethods):
         """Rows and columns of the lowest level; all levels have the same labels."""
         return self.fits[0].axes
 
-    def __repr__(self) -> str:
+    @property
+    def _content(self) -> str:
         m, n = self.shape
         first = self.fits[0]
         omegas = ", ".join(f"{omega:g}" for omega in self.omegas)
@@ -117,8 +118,8 @@ class Levels(LevelMethods):
         converged = sum(fit.converged for fit in self.fits)
         sweeps = sum(fit.n_iter for fit in self.fits)
         return (
-            f"<Levels {m} x {n}, k={first.k}, omegas=({omegas}){intercepts}, {first.X.dtype}, "
-            f"{converged} of {len(self.fits)} converged in {sweeps} sweeps>"
+            f"Levels {m} x {n}, k={first.k}, omegas=({omegas}){intercepts}, {first.X.dtype}, "
+            f"{converged} of {len(self.fits)} converged in {sweeps} sweeps"
         )
 
     def level(self, omega: float) -> Factorization:
@@ -178,6 +179,10 @@ class Levels(LevelMethods):
 
     def _predict_rows(self, i: Ints, given: SideFeatures = NOT_GIVEN) -> Array:
         return _stack_sorted([fit._predict_rows(i) for fit in self.fits])
+
+    @property
+    def _fits(self) -> tuple[Factorization, ...]:
+        return self.fits
 
     @property
     def _fitted(self) -> tuple[float, ...]:

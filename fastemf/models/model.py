@@ -5,6 +5,7 @@ A subclass predicts cells, solves for new rows, and scores its predictions.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -16,9 +17,10 @@ from fastemf.kernels.threads import count_threads
 from fastemf.models import reading
 from fastemf.models.censored_cells import censored_cells
 from fastemf.models.fold_in import check_new
-from fastemf.models.predictor import UNKNOWN, check_known_cells
+from fastemf.models.predictor import UNKNOWN, check_known_cells, is_strict
 from fastemf.models.search import SearchMethods
 from fastemf.models.summary import Summary, summarize_axis
+from fastemf.reporting.tabular import library_of
 from fastemf.sources.memory import Observations
 from fastemf.support.validation import check_axis, check_choice
 from fastemf.support.warn import warn
@@ -103,11 +105,12 @@ class Model(SearchMethods):
         places = (side.keys, side.indices) if axis == 0 else (side.indices, side.keys)
         codes = side.censored if side.censored.size else None
         cells = reading.CellValues(*places, side.values, None, codes=codes)
-        return summarize_axis(
+        summary = summarize_axis(
             self.axes[axis], predict, selected, observed, axis, is_quantile=self._of_quantiles,
             features=None if asked is None else asked.by_row(observed),
             censored=self._censored_cells(cells, selected),
         )  # fmt: skip
+        return replace(summary, library=library_of(R))
 
     def evaluate(
         self, R: Any, *, unknown: str = "error", rows: str | None = None, cols: str | None = None,
@@ -166,9 +169,8 @@ class Model(SearchMethods):
         check_choice(unknown, "unknown", UNKNOWN)
         names = self._column_names(R, (rows, cols, values))
         items = (row_features, col_features)
-        is_strict = unknown == "error" and row_features is None and col_features is None
         given = reading.read_cells(
-            self.axes, R, names, weights, shape, strict=is_strict,
+            self.axes, R, names, weights, shape, strict=is_strict(unknown, (features, *items)),
             features=self._ask_features(features), censored=self._find_censored(R, censored),
         )  # fmt: skip
         if unknown == "error":
@@ -179,7 +181,8 @@ class Model(SearchMethods):
         if cells.values.size == 0:
             raise ValueError("R must hold an observation with labels of the fit, got none")
         left_out = given.values.size - cells.values.size
-        return replace(self._evaluate_cells(cells), left_out=left_out)
+        evaluation = self._evaluate_cells(cells)
+        return replace(evaluation, left_out=left_out, library=library_of(R))
 
     # --- new rows and columns --------------------------------------------------------------
 
@@ -281,6 +284,13 @@ class Model(SearchMethods):
 
     def _column_names(self, R: Any, names: ColumnNames) -> ColumnNames:
         return reading.named_columns(self.axes, self.value_name, R, names)
+
+    @property
+    def _limits(self) -> tuple[float, float] | None:
+        if self.censored is None:
+            return None
+        side, limit = self.censored
+        return (-math.inf, limit) if side == "right" else (limit, math.inf)
 
     def _find_censored(self, R: Any, censored: Any) -> Any:
         """Return which values of data are censored: as given, or by the limit of the fit."""

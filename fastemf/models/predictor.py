@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -14,21 +14,26 @@ from fastemf.inputs.labels import Labels, check_known
 from fastemf.inputs.tables import is_table
 from fastemf.models import reading
 from fastemf.models.bilinear import Axes, Predicts
+from fastemf.models.description import Described
 from fastemf.models.reading import GivenFeatures
 from fastemf.models.topk_screen import Screen
+from fastemf.reporting.tabular import Columns, add_columns, hold_table
 from fastemf.support.arrays import Array, Floats, Indices, Ints
+from fastemf.support.display_names import quantile_name
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import (
     check_choice,
     check_clip,
     check_fitted_level,
+    check_flag,
     check_indices,
 )
 
 UNKNOWN = ("error", "nan", "model")  # how to treat unknown labels
+NEW = np.array(["", "new column", "new row", "new row and column"], object)
 
 
-class Predictor(ABC):
+class Predictor(Described):
     """Rows and columns of a fitted model, found by index or label, and predictions of cells."""
 
     _of_quantiles: ClassVar = False
@@ -77,6 +82,17 @@ class Predictor(ABC):
         return NOT_GIVEN
 
     @property
+    @abstractmethod
+    def _limits(self) -> tuple[float, float] | None:
+        """Censoring limits on both sides, infinite if there is none; None without censoring."""
+
+    @property
+    def _prediction_names(self) -> list[str]:
+        """Names of the columns of predictions, for a model of several levels or quantiles."""
+        name = quantile_name if self._of_quantiles else "omega={:g}".format
+        return [name(level) for level in self._fitted]
+
+    @property
     def _ranks_unseen(self) -> bool:
         """Whether rows without observations have predictions that depend on the column."""
         return self.axes[0].has_intercepts
@@ -106,6 +122,11 @@ class Predictor(ABC):
     def col_labels(self) -> Labels | None:
         """Labels of the columns, if there are any."""
         return self.axes[1].labels
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        """Names of the columns of row and column labels in tables."""
+        return self.axes[0].name or "row", self.axes[1].name or "col"
 
     @property
     def unseen_rows(self) -> Ints:
@@ -158,7 +179,8 @@ class Predictor(ABC):
     def predict(
         self, rows: Any, cols: Any = None, *, unseen: str = "model", unknown: str = "error",
         clip: Any = None, features: Any = None, row_features: Any = None, col_features: Any = None,
-    ) -> Array:  # fmt: skip
+        as_frame: bool = False,
+    ) -> Any:  # fmt: skip
         """Predict the cells (rows[i], cols[i]), in the units of the data.
 
         Parameters
@@ -186,11 +208,17 @@ class Predictor(ABC):
             a file with one line per label, as in the fit. Those of known rows and columns are
             replaced; absent ones are missing. ``row_features`` and ``col_features`` imply
             ``unknown="model"`` for their side.
+        as_frame
+            Return the table `rows` with the predictions as further columns: ``prediction``, or
+            ``p50``, ``p95`` and so on, or ``omega=0.5`` and so on. For a model of censored values,
+            or if unknown labels are allowed, the column ``note`` marks predictions beyond the
+            censoring limit, and new rows and columns; it is otherwise empty.
 
         Returns
         -------
         array of the broadcast shape
-            `Levels` and `Quantiles` add a last axis, along which values never decrease.
+            `Levels` and `Quantiles` add a last axis, along which values never decrease. With
+            `as_frame`, a data frame of pandas or polars like `rows`, or an Arrow table.
 
         Examples
         --------
@@ -207,6 +235,15 @@ class Predictor(ABC):
         >>> fit.predict(["eu", "mars"], "pay", unknown="nan").round(6).tolist()
         [3.0, nan]
 
+        A table of pairs:
+
+        >>> log = pd.DataFrame({"client": ["eu", "us"], "service": ["buy", "pay"], "ms": [1.0, 6]})
+        >>> named = fastemf.complete(
+        ...     log, 0.5, 1, reg=0, rows="client", cols="service", values="ms"
+        ... )
+        >>> named.predict(log, as_frame=True).columns.tolist()
+        ['client', 'service', 'ms', 'prediction']
+
         New rows, and several levels:
 
         >>> fit = fastemf.complete(table, omega=0.5, k=0, intercepts=True)
@@ -221,10 +258,19 @@ class Predictor(ABC):
         check_choice(unknown, "unknown", UNKNOWN)
         bounds = None if clip is None else check_clip(clip, self._dtype)
         extra = (features, row_features, col_features)
+        if as_frame is not False and check_flag(as_frame, "as_frame"):
+            return self._predict_frame(rows, cols, unseen, unknown, bounds, extra)
         if unseen == "model" and all(one is None for one in extra):
             i, j = (axis.position(at) for axis, at in zip(self.axes, (rows, cols), strict=True))
             if i is not None and j is not None:
                 return _clip(np.array(self._predict_cell(i, j)), bounds)
+        return self._predict_pairs(rows, cols, unseen, unknown, bounds, extra)[2]
+
+    def _predict_pairs(
+        self, rows: Any, cols: Any, unseen: str, unknown: str, bounds: Any,
+        extra: tuple[Any, Any, Any],
+    ) -> tuple[Ints, Ints, Array]:  # fmt: skip
+        """Find the cells (rows[i], cols[i]), given by label, index or a table, and predict them."""
         encoded = None
         if cols is None:
             if not is_table(rows):
@@ -234,16 +280,6 @@ class Predictor(ABC):
                 rows, cols = reading.label_columns(self.axes, rows)
             else:
                 rows, cols, encoded = reading.pair_columns(self.axes, rows, schema.schema)
-        return _clip(self._predict_pairs(rows, cols, unseen, unknown, extra, encoded), bounds)
-
-    def _predict_pairs(
-        self, rows: Any, cols: Any, unseen: str, unknown: str, extra: tuple[Any, Any, Any],
-        encoded: Floats | None = None,
-    ) -> Array:  # fmt: skip
-        """Predict the cells (rows[i], cols[i]), given by index or label, broadcast.
-
-        `encoded` are side features of the cells that are not given in `extra`.
-        """
         i, j, given = self._read_cells(rows, cols, unknown, extra)
         if given.observed is None:
             given = given._replace(observed=encoded)
@@ -252,7 +288,43 @@ class Predictor(ABC):
             out[(i < 0) | (j < 0)] = np.nan
         if unseen == "nan":
             out[np.isin(i, self.unseen_rows) | np.isin(j, self.unseen_cols)] = np.nan
-        return out
+        return i, j, _clip(out, bounds)
+
+    def _predict_frame(
+        self, table: Any, cols: Any, unseen: str, unknown: str, bounds: Any,
+        extra: tuple[Any, Any, Any],
+    ) -> Any:  # fmt: skip
+        """Return a table of cells with their predictions."""
+        if cols is not None or not is_table(table):
+            raise TypeError(
+                "rows must be a table, and cols None, for as_frame=True, got "
+                f"{type(table).__name__} and {type(cols).__name__}"
+            )
+        table = hold_table(table)
+        return add_columns(
+            table, self._predict_columns(table, None, unseen, unknown, bounds, extra)
+        )
+
+    def _predict_columns(
+        self, rows: Any, cols: Any, unseen: str, unknown: str, bounds: Any,
+        extra: tuple[Any, Any, Any],
+    ) -> Columns:  # fmt: skip
+        """Return the predictions of cells as columns by name, and notes about them.
+
+        There are notes for a model of censored values, and if unknown labels are allowed.
+        """
+        i, j, predicted = self._predict_pairs(rows, cols, unseen, unknown, bounds, extra)
+        names = ["prediction"] if predicted.ndim == 1 else self._prediction_names
+        columns = dict(zip(names, predicted.reshape(i.size, -1).T, strict=True))
+        if is_strict(unknown, extra) and self._limits is None:
+            return columns
+        notes = NEW[2 * (i < 0) + (j < 0)]
+        low, high = self._limits or (-math.inf, math.inf)
+        for name, values in columns.items():
+            beyond = (values <= low) | (values >= high)
+            text = f"{name} beyond the limit"
+            notes[beyond] = [f"{one}; {text}" if one else text for one in notes[beyond]]
+        return {**columns, "note": notes}
 
     def _read_cells(
         self, rows: Any, cols: Any, unknown: str, extra: tuple[Any, Any, Any]
@@ -308,6 +380,11 @@ class Predictor(ABC):
             raise ValueError(f"rows must be one-dimensional, got shape {i.shape}")
         given = self._read_features(features, None, None, (i.size, self.shape[1]))
         return _clip(self._predict_rows(i, given), bounds)
+
+
+def is_strict(unknown: str, extra: tuple[Any, Any, Any]) -> bool:
+    """Return whether all unknown labels are refused, given the side features of a call."""
+    return unknown == "error" and extra[1] is None and extra[2] is None
 
 
 def check_known_cells(

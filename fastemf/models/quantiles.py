@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -10,12 +11,15 @@ import numpy as np
 
 from fastemf.boosting.coverage_report import CoverageReport
 from fastemf.models.boosted import Boosted
-from fastemf.models.boosted_explanation import BoostedExplanation, explain_boosted
+from fastemf.models.boosted_explanation import explain_boosted
 from fastemf.models.boosted_file import write_boosted
 from fastemf.models.evaluation import Evaluation, evaluate_quantiles
+from fastemf.models.explanation import Explanation
 from fastemf.models.file import QUANTILES
 from fastemf.models.reading import CellValues
+from fastemf.reporting.tabular import Columns
 from fastemf.support.arrays import Array
+from fastemf.support.display_names import quantile_name
 from fastemf.support.validation import check_choice, check_fitted_level, check_proportion
 
 
@@ -88,11 +92,38 @@ class Quantiles(Boosted):
         """The quantiles, as numbers in (0, 1), in increasing order."""
         return self._fitted
 
-    def __repr__(self) -> str:
+    @property
+    def _content(self) -> str:
         return self._describe("taus")
 
-    def __str__(self) -> str:
-        return "\n".join([repr(self), *map(str, self.coverage)])
+    @property
+    def _verdict(self) -> str:
+        if not all(one.measured for one in self.coverage):
+            return ""
+        coverages, losses = (
+            ", ".join("–" if math.isnan(figure) else f"{figure:.{digits}f}" for figure in figures)
+            for figures, digits in (
+                ([one.coverage for one in self.coverage], 3),
+                ([one.relative for one in self.coverage], 2),
+            )
+        )
+        return f"out-of-fold coverage {coverages}, pinball loss {losses} relative to a constant"
+
+    def _performance(self) -> Columns:
+        reports = self.coverage
+        return {
+            "quantile": [quantile_name(one.tau) for one in reports],
+            "out-of-fold coverage": [one.coverage for one in reports],
+            "lower": [one.interval[0] for one in reports],
+            "upper": [one.interval[1] for one in reports],
+            "cells": [one.cells for one in reports],
+            "pinball loss": [one.pinball for one in reports],
+            "relative to a constant": [one.relative for one in reports],
+            "best baseline": [one.best_baseline for one in reports],
+        }
+
+    def _details(self) -> list[str]:
+        return list(map(str, self.coverage))
 
     # --- predictions -----------------------------------------------------------------------
 
@@ -158,7 +189,7 @@ class Quantiles(Boosted):
     def explain(
         self, row: Any, col: Any, *, tau: float, unknown: str = "error", features: Any = None,
         row_features: Any = None, col_features: Any = None,
-    ) -> BoostedExplanation:  # fmt: skip
+    ) -> Explanation:  # fmt: skip
         """Decompose one quantile of one cell into contributions, in the units of the data.
 
         Contributions of the trees are Shapley values (TreeSHAP, path-dependent), added up by what
@@ -173,7 +204,7 @@ class Quantiles(Boosted):
 
         Returns
         -------
-        BoostedExplanation
+        Explanation
             ``parts``, whose sum is ``value``, the prediction; printed as a table.
 
         Examples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +15,23 @@ from fastemf.kernels.topk import Candidates
 from fastemf.kernels.vector_width import STRETCH
 from fastemf.models.bilinear import PAIRS_PER_BLOCK, Axes, Predicts
 from fastemf.models.topk_screen import TILE_COLUMNS, ApproximateRows, Screen, no_corrections
+from fastemf.reporting.tabular import LINES_SHOWN, Columns, Tabular, typed, unused_name
 from fastemf.sources.source import Side
 from fastemf.support.arrays import Array, Ints
 from fastemf.support.memory import check_memory
+from fastemf.support.progress import count_steps
 
 CELLS_PER_BLOCK = 1 << 21  # cells predicted one by one at a time
 TILE_BYTES = 1 << 20  # of a tile of approximate predictions, which stays in second-level cache
 SPARE = 240  # candidates beyond n for which there is memory in the first pass
 
 
-class Ranking(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Ranking(Tabular):
     """The best columns and their predicted values, best first; see `Factorization.rank`.
+
+    ``print(ranking)`` shows a table, and ``ranking.to_frame()`` is a data frame with one line per
+    row and place.
 
     Attributes
     ----------
@@ -32,10 +39,49 @@ class Ranking(NamedTuple):
         Columns, with -1 if a row has fewer than n candidates; or labels, with None or NaT.
     values : array of the same shape
         Their predicted values, in the units of the data; NaN for -1.
+    rows : array of shape (1,) for one row, (rows,) for several
+        The rows.
+    names : (str, str)
+        Names of the columns of labels.
+    library : {"pandas", "polars"}
+        Library of the data frame that `to_frame` returns.
     """
 
     cols: Array
     values: Array
+    rows: Array
+    names: tuple[str, str]
+    library: str = "pandas"
+
+    def __iter__(self) -> Iterator[Array]:
+        return iter((self.cols, self.values))
+
+    def columns(self) -> Columns:
+        """Return the table: row, place, column and prediction, without empty places.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> fit = fastemf.complete(np.outer([1.0, 2.0], [3.0, 4.0]), omega=0.5, k=1, reg=0)
+        >>> table = fit.rank(None, 1, order="largest").columns()
+        >>> table["row"].tolist(), table["place"].tolist(), table["col"].tolist()
+        ([0, 1], [1, 1], [1, 1])
+        """
+        cols, values = np.atleast_2d(self.cols), np.atleast_2d(self.values)
+        kept = ~np.isnan(values)
+        place = np.broadcast_to(np.arange(1, values.shape[1] + 1), values.shape)
+        return {
+            self.names[0]: typed(np.repeat(self.rows, kept.sum(axis=1))),
+            unused_name("place", self.names): place[kept],
+            self.names[1]: typed(cols[kept]),
+            unused_name("prediction", self.names): values[kept],
+        }
+
+    @property
+    def _title(self) -> str:
+        shown = f", of which the first {LINES_SHOWN} are shown"
+        size = int(np.count_nonzero(~np.isnan(self.values)))
+        return f"best columns of {self.rows.size} rows{shown if size > LINES_SHOWN else ''}"
 
 
 def rank_rows(
@@ -48,8 +94,10 @@ def rank_rows(
     seen: Side | None,
     screen: Screen | None = None,
     ranks_unseen: bool = True,
-) -> Ranking:
-    """Find the n best columns of each row, except seen cells and columns without observations.
+) -> tuple[Array, Array]:
+    """Find the n best columns of each row, and their values.
+
+    Seen cells and columns without observations are left out.
 
     Rows without observations, and unknown rows (-1), are ranked by the columns alone, or get no
     columns unless `ranks_unseen`. With a `screen`, which predicts known rows approximately,
@@ -67,7 +115,7 @@ def rank_rows(
     search.rank_exactly(np.flatnonzero(has_columns & ~is_fast), predict)
     if screen is not None:
         search.rank_screened(np.flatnonzero(has_columns & is_fast), screen, predict)
-    return Ranking(axes[1].ids_at(cols), values)
+    return axes[1].ids_at(cols), values
 
 
 def smallest(keys: Array, n: int) -> Ints:
@@ -154,13 +202,14 @@ class _Search:
             if not hasattr(own, "memory"):  # allocated once per thread
                 own.memory = self._allocate(blocks[0].size, TILE_COLUMNS, capacity)
             many = self._rank(blocks[block], screen, own.memory, predict)
+            advance(blocks[block].size)
             # Rows with many equal or nearly equal values need more memory.
             for part in _split(many, CELLS_PER_BLOCK // (8 * self._n_cols)):
                 memory = self._allocate(part.size, TILE_COLUMNS, self._n_cols)
                 self._rank(part, screen, memory, predict)
 
         # Idle BLAS threads would spin on the cores that these threads need.
-        with single_threaded_blas():
+        with single_threaded_blas(), count_steps(which.size, "row") as advance:
             map_threads(rank_block, range(len(blocks)), count_threads(-1))
 
     def _rank(self, which: Ints, screen: Screen, memory: _Memory, predict: Predicts | None) -> Ints:

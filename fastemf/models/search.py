@@ -8,12 +8,15 @@ import numpy as np
 
 from fastemf.features.schema import SideFeatures
 from fastemf.models import reading
-from fastemf.models.predictor import UNKNOWN, Predictor
+from fastemf.models.predictor import UNKNOWN, Predictor, is_strict
 from fastemf.models.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
-from fastemf.models.similarity import Similar, nearest
+from fastemf.models.similarity import Similar, has_useful_factors, nearest
 from fastemf.models.topk_screen import Screen
+from fastemf.reporting.tabular import library_of
 from fastemf.support.arrays import Array, Indices, Ints
+from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_choice, check_clip, check_integer
+from fastemf.support.warn import warn
 
 
 class SearchMethods(Predictor):
@@ -90,8 +93,8 @@ class SearchMethods(Predictor):
         _, predict_selected = self._select(omega, tau)
         rows = np.arange(self.axes[0].size)
         if row is not None:
-            is_strict = unknown == "error" and row_features is None
-            find = self.axes[0].known_positions if is_strict else self.axes[0].positions
+            refuses = is_strict(unknown, (features, row_features, None))
+            find = self.axes[0].known_positions if refuses else self.axes[0].positions
             rows = find(row, "rows")
         if rows.ndim > 1:
             raise ValueError(
@@ -99,9 +102,9 @@ class SearchMethods(Predictor):
             )
         labels = self.axes[0].ids() if row is None else row
         given = self._read_features(features, row_features, None, rows.shape, (labels, None))
-        seen = reading.read_seen(self.axes, seen)
+        seen_data, seen = seen, reading.read_seen(self.axes, seen)
 
-        def rank(rows: Ints, given: SideFeatures, screen: Screen | None) -> Ranking:
+        def rank(rows: Ints, given: SideFeatures, screen: Screen | None) -> tuple[Array, Array]:
             def predict(i: Indices, j: Indices) -> Array:
                 cells = (None if one is None else np.tile(one, (i.size, 1)) for one in given)
                 predicted = predict_selected(i, j, SideFeatures(*cells))
@@ -124,7 +127,41 @@ class SearchMethods(Predictor):
             each = [rank(every[at : at + 1], one, None) for at, one in enumerate(of_row)]
             cols, values = (np.concatenate(part) for part in zip(*each, strict=True))
         values = np.clip(values, *bounds)
-        return Ranking(cols, values) if rows.ndim else Ranking(cols[0], values[0])
+        if not rows.ndim:
+            cols, values = cols[0], values[0]
+        ids = self.axes[0].ids_at(every)
+        if every.min(initial=0) < 0 and ids.dtype == object:  # new rows have no other name
+            ids[every < 0] = np.atleast_1d(np.asarray(row, object))[every < 0]
+        return Ranking(cols, values, ids, self._names, library_of(row, seen_data))
+
+    def missing_pairs(self, R: Any) -> tuple[Array, Array]:
+        """List the pairs of a row and a column that data have no observation of.
+
+        Parameters
+        ----------
+        R
+            The data, in any form that `rank` accepts as `seen`.
+
+        Returns
+        -------
+        rows, cols : arrays
+            Labels, or indices, of the pairs, row by row, for `predict`.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemf
+        >>> R = np.array([[1.0, 2.0, np.nan], [2.0, 4.0, 6.0], [3.0, np.nan, 9.0]])
+        >>> fit = fastemf.complete(R, omega=0.5, k=1, reg=0)
+        >>> fit.predict(*fit.missing_pairs(R)).round(6).tolist()
+        [3.0, 6.0]
+        """
+        m, n = self.shape
+        check_memory(33 * m * n, f"a list of up to {m * n} pairs", "use rank, row by row")
+        seen, is_missing = reading.read_seen(self.axes, R), np.ones((m, n), bool)
+        if seen is not None:
+            is_missing[seen.keys, seen.indices] = False
+        i, j = np.nonzero(is_missing)
+        return self.axes[0].ids()[i], self.axes[1].ids()[j]
 
     # --- similarity ------------------------------------------------------------------------
 
@@ -136,7 +173,9 @@ class SearchMethods(Predictor):
         levels, and `Quantiles` over the expectile levels they are based on. Factors are not
         compared, because they are only determined up to a change of basis. No dense matrix is
         formed. The row itself and rows without observations are not listed, and a row without
-        observations has no similar rows. Of equal distances the smaller index comes first.
+        observations has no similar rows. Of equal distances the smaller index comes first. If the
+        factors explain nothing, because there are none or they are negligible, a warning says so:
+        the similar rows are then those with a similar average.
 
         Parameters
         ----------
@@ -180,4 +219,11 @@ class SearchMethods(Predictor):
     def _similar(self, axis: int, item: Any, n: int) -> Similar:
         items, index = self.axes[axis], self._position(axis, item)
         n = min(check_integer(n, "n", minimum=1), items.size)
-        return nearest(items, self._distances(axis, index), index, n)
+        if not any(map(has_useful_factors, self._fits)):
+            what = ("rows", "columns")[axis]
+            warn(
+                f"the factors of the model explain nothing, so these are the {what} with the "
+                "closest intercepts (their average values), not those with a similar pattern"
+            )
+        others, distances = nearest(items, self._distances(axis, index), index, n)
+        return Similar(others, distances, self._names[axis])

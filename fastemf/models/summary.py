@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
 from fastemf.models.entities import Entities
+from fastemf.reporting.tabular import Columns, Tabular
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Ints
 
@@ -20,12 +20,11 @@ ROWS_SHOWN = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Summary:
+class Summary(Tabular):
     """Observations, residuals and loss of each row (or column).
 
-    ``print(summary)`` shows the rows with the largest mean loss;
-    ``pandas.DataFrame(summary.columns())`` is a table of all. Statistics of rows without
-    observations are NaN.
+    ``print(summary)`` shows the rows with the largest mean loss, and ``summary.to_frame()`` is a
+    data frame of all. Statistics of rows without observations are NaN.
 
     Attributes
     ----------
@@ -50,6 +49,8 @@ class Summary:
     coverage : float64 array or None
         For a quantile, the proportion of the values at or below it, among cells whose quantile
         lies within the censoring limit; else None.
+    library : {"pandas", "polars"}
+        Library of the data frame that `to_frame` returns.
     """
 
     axis: int
@@ -61,9 +62,10 @@ class Summary:
     loss: Floats
     effective_omega: Floats | None
     coverage: Floats | None = None
+    library: str = "pandas"
 
-    def columns(self) -> dict[str, Array]:
-        """Return the arrays by column name, for `pandas.DataFrame`.
+    def columns(self) -> Columns:
+        """Return the arrays by column name.
 
         Examples
         --------
@@ -84,26 +86,21 @@ class Summary:
     def __repr__(self) -> str:
         return f"<Summary of {self.ids.size} {self._what}s>"
 
-    def __str__(self) -> str:
+    @property
+    def _title(self) -> str:
         empty = np.count_nonzero(self.observations == 0)
         title = f"{self.ids.size} {self._what}s, {empty} without observations"
+        if self.ids.size > ROWS_SHOWN:
+            title += f"; the {ROWS_SHOWN} with the largest mean loss"
+        return title
+
+    def _shown(self) -> Columns:
         worst = np.argsort(-self.loss, kind="stable")[:ROWS_SHOWN]  # NaN comes last
-        if worst.size < self.ids.size:
-            title += f"; the {worst.size} with the largest mean loss"
-        lines = [f"{title}:"]
-        cells = [[name, *map(_text, array[worst])] for name, array in self.columns().items()]
-        widths = [max(map(len, column)) for column in cells]
-        for line in zip(*cells, strict=True):
-            lines.append("  ".join(map(str.rjust, line, widths)))
-        return "\n".join(lines)
+        return {name: array[worst] for name, array in self.columns().items()}
 
     @property
     def _what(self) -> str:
         return ("row", "column")[self.axis]
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, np.floating) else str(value)
 
 
 def summarize_axis(

@@ -93,7 +93,7 @@ def table(
     for place, (name, *values) in enumerate(lines):
         cells = "".join(f"<td>{escape(_cell(value))}</td>" for value in values)
         row = ' class="ours"' if place in marked else ""
-        label = f'<th scope="row"><bdi>{escape(shortened(name, LONGEST))}</bdi></th>'
+        label = f'<th scope="row"><bdi>{escape(shortened(_cell(name), LONGEST))}</bdi></th>'
         body.append(f"<tr{row}>{label}{cells}</tr>")
     return (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead>'

@@ -1,4 +1,4 @@
-"""Progress bars for the sweeps of a fit, with the user's callback, and for many fits."""
+"""Progress bars for the sweeps of a fit, with the user's callback."""
 
 from __future__ import annotations
 
@@ -32,16 +32,3 @@ def sweep_progress(
             return silent(record)
 
         yield report
-
-
-@contextmanager
-def progress_counter(total: int, unit: str, progress: bool) -> Iterator[Callable[[], Any]]:
-    """Make a function to call once per step of `total`, which advances a bar if requested."""
-    if not progress:
-        yield lambda: None
-        return
-
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, unit=unit, leave=False) as bar:
-        yield bar.update

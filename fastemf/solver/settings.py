@@ -24,6 +24,7 @@ from fastemf.support.validation import (
     check_level,
     check_model_rank,
     check_number,
+    check_rank,
     check_reg,
     check_rng,
 )
@@ -33,6 +34,7 @@ from fastemf.support.validation import (
 CG_RANK = 64
 CG_STEPS = 3
 
+DEFAULT_RANK = 5
 METHODS = ("auto", "exact", "cg")
 PATIENCE = 10  # sweeps; a restart of the momentum costs a few
 
@@ -220,6 +222,7 @@ class Settings:
     progress: bool = False
     checkpoint: Checkpoint | None = None
     omegas: tuple[float, ...] = ()
+    fits_rank: bool = False  # whether a rank above the smaller dimension is lowered to it
 
     def __post_init__(self) -> None:
         _check_flags(self, "intercepts", "progress")
@@ -251,6 +254,13 @@ class Settings:
                 'solver="cg" needs a ridge, got reg=0: without one the minimum of a row with few '
                 "observations is not unique"
             )
+
+    def at_shape(self, shape: tuple[int, int]) -> Settings:
+        """Return the settings for a matrix, whose shape limits the rank."""
+        if self.fits_rank:
+            return replace(self, k=min(self.k, *shape), fits_rank=False)
+        check_rank(self.k, shape, minimum=0)
+        return self
 
     @property
     def n_threads(self) -> int:
@@ -298,6 +308,11 @@ class Settings:
         }
         levels = {"omegas": list(self.omegas)} if self.omegas else {}
         return common | asdict(self.solver) | levels
+
+
+def as_rank(k: int | None) -> dict[str, Any]:
+    """Return the settings of a rank as given; None is the default rank."""
+    return {"k": DEFAULT_RANK, "fits_rank": True} if k is None else {"k": k}
 
 
 def checkpoint_for(settings: Settings, name: str) -> Checkpoint | None:

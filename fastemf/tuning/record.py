@@ -109,6 +109,28 @@ class Tuning:
         """Whether the candidates have intercepts: only then is a constant tried."""
         return any(step.family == "constant" for step in self.steps)
 
+    @property
+    def factors_help(self) -> bool:
+        """Whether factors reduce the validation loss relative to row and column intercepts."""
+        best = self.best
+        if best is None or best.rank == 0:
+            return False
+        return best.loss <= NOTHING_ADDED * self._loss_of("row + column")
+
+    def relative_loss(self, baseline: str = "constant") -> float:
+        """Return the validation loss relative to that of a baseline; NaN if there is none.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 40, rank=2, density=0.5, random_state=0).R
+        >>> fit = fastemf.complete(R, 0.5, 2, intercepts=True)
+        >>> fit.tuning.relative_loss("constant") < 1
+        True
+        """
+        of = self._loss_of(baseline)
+        return self.loss / of if of > 0 else math.nan
+
     def verdict(self) -> str:
         """Summarize the validation performance of the fit in two lines.
 
@@ -151,8 +173,8 @@ class Tuning:
             meaning = "" if best.family == "equal" else meaning
             return f"{why}: predictions are {what}{meaning}{self._corrected(best)}"
         factors = "1 factor" if best.rank == 1 else f"{best.rank} factors"
-        simple = self._loss_of("row + column")
-        if best.loss <= NOTHING_ADDED * simple:
+        if self.factors_help:
+            simple = self._loss_of("row + column")
             reduce = "reduces" if best.rank == 1 else "reduce"
             reduction = f"{100 * (1 - best.loss / simple):.0f} %"
             relative = "relative to row + column intercepts"

@@ -27,6 +27,7 @@ from fastemf.solver.weighting import Pair
 from fastemf.sources.cell_sample import ALL_CELLS, MOST_FOLDS, CellSample, HashRange, Marks
 from fastemf.sources.gathering import gather_sample
 from fastemf.support.arrays import Floats
+from fastemf.support.progress import count_steps, show_bars
 from fastemf.tuning.noise import make_weighting
 from fastemf.tuning.rank_growth import noise_norm
 from fastemf.tuning.record import Baseline, Tuning
@@ -106,12 +107,13 @@ def tune(
     if settings.intercepts:
         intercept_ridge = find_intercept_ridge(_sample(everything, marks, FEW), settings)
     tuner = Tuner(engine, trials, settings, seed, intercept_ridge, warm_start)
-    tuner.try_simple()
-    families = _list_families(engine, settings.k)
-    if warm_start is not None:
-        try_warm_start(tuner, warm_start, families)
-    else:
-        _try_paths(tuner, families, earlier)
+    with show_bars(settings.progress), count_steps(None, "candidate", "tuning") as tuner.advance:
+        tuner.try_simple()
+        families = _list_families(engine, settings.k)
+        if warm_start is not None:
+            try_warm_start(tuner, warm_start, families)
+        else:
+            _try_paths(tuner, families, earlier)
     result = tuner.result(_evaluate_baselines(tuner), marks)
     return result if engine is everything else rescale_result(result, engine, everything, settings)
 

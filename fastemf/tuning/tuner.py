@@ -113,6 +113,8 @@ class Tuner:
     intercept_ridge: float
     warm_start: WarmStart | None = None
     tried: list[Candidate] = field(default_factory=list, init=False)
+    # Counts the candidates in a progress bar.
+    advance: Callable[..., Any] = field(default=lambda: None, init=False)
     # The noise norm where each family's path begins.
     noise: dict[str, float] = field(default_factory=dict, init=False)
 
@@ -157,6 +159,7 @@ class Tuner:
         step = summarize(family, reg, rank, sum_rows(sums), self.trials[0].validation.unit)
         candidate = Candidate(step, sums[:, columns.LOSS] / self.engine.unit**2, fits)
         self.tried.append(candidate)
+        self.advance()
         # Free the fits of candidates that can no longer be chosen.
         for other in self.tried:
             of_family = [one for one in self.tried if one.family == other.family]

@@ -218,19 +218,20 @@ def test_a_new_row_without_observations_has_effect_0(fit):
 
 def test_the_terms_of_a_prediction_add_up(fit):
     for row, col in ((0, 0), (59, 49), (7, 3)):
-        parts = fit.explain(row, col)
-        assert parts.value == pytest.approx(float(fit.predict(row, col)), rel=1e-12)
-        assert parts.value == sum(parts)
-        assert (parts.mu, parts.shift) == (fit.mu, fit.shift)
-        assert parts.row == fit.row_intercepts[row]
-        assert parts.column == fit.col_intercepts[col]
-        assert parts.factors == pytest.approx(float(fit.X[row] @ fit.Y[col]))
+        found = fit.explain(row, col)
+        parts = found.parts
+        assert found.value == pytest.approx(float(fit.predict(row, col)), rel=1e-12)
+        assert found.value == sum(parts.values())
+        assert (parts["mu"], parts["shift"]) == (fit.mu, fit.shift)
+        assert parts["row"] == fit.row_intercepts[row]
+        assert parts["column"] == fit.col_intercepts[col]
+        assert parts["factors"] == pytest.approx(float(fit.X[row] @ fit.Y[col]))
         plain = without_table(fit).explain(row, col)
-        assert plain.corrections == 0
-        assert parts.corrections == pytest.approx(parts.value - plain.value)
+        assert plain.parts["corrections"] == 0
+        assert parts["corrections"] == pytest.approx(found.value - plain.value)
 
 
 def test_without_intercepts_the_factors_are_the_prediction():
     fit = fastemf.complete(R, 0.5, 2, reg=0.1, n_jobs=1)
-    assert fit.explain(3, 4)[:4] == (0, 0, 0, 0)
+    assert list(fit.explain(3, 4).parts.values())[:4] == [0, 0, 0, 0]
     assert fit.explain(3, 4).value == pytest.approx(float(fit.predict(3, 4)))

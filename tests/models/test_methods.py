@@ -128,7 +128,8 @@ def test_distances_follow_the_unit(fit, exponent):
         extended = root * axis.extended_factor()
         extended[:, fit.k :] *= root  # intercepts
         axes.append(Entities.from_extended(extended, fit.k))
-    scaled = replace(fit, rows=axes[0], cols=axes[1], mu=root**2 * fit.mu)
+    unit = root**2
+    scaled = replace(fit, rows=axes[0], cols=axes[1], mu=unit * fit.mu, scale=unit * fit.scale)
     here, there = (f.similar_rows(0, 3) for f in (fit, scaled))
     np.testing.assert_array_equal(there.others, here.others)
     np.testing.assert_allclose(there.distances / root**2, here.distances, rtol=1e-9)

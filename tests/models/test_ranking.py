@@ -110,8 +110,8 @@ def screened(fit, rows, n, largest, screen):
 
 
 def same(found, expected):
-    np.testing.assert_array_equal(found.cols, expected[0])
-    np.testing.assert_array_equal(found.values, expected[1])
+    for part, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(part, wanted)
 
 
 def assert_sorted(fit, n, largest=True, seen=None):

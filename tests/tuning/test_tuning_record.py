@@ -34,8 +34,10 @@ def test_the_first_line_compares_with_baselines():
 def test_a_fit_prints_its_verdict():
     R = fastemf.datasets.make_skewed(30, 20, rank=2, density=0.9, random_state=0).R
     fit = fastemf.complete(R, 0.5, 1, intercepts=True)
-    assert "\n" not in repr(fit)
-    assert str(fit) == f"{fit!r}\n{fit.tuning.verdict()}"
+    ratio = f"validation loss {fit.tuning.relative_loss('constant'):.2f} relative to a constant"
+    head, *verdict = str(fit).splitlines()
+    assert repr(fit) == f"{head[:-1]}; {ratio}>"
+    assert verdict == fit.tuning.verdict().splitlines()
     assert len(fit.tuning.verdict().splitlines()) == 2
     assert fit.tuning.best is fit.tuning.steps[fit.tuning.chosen]
     constant = {one.name: one.loss for one in fit.tuning.baselines}["constant"]

@@ -11,6 +11,7 @@ from fastemf.sources.source import mix_bits
 from fastemf.sources.store.files import checksum, open_regular
 from fastemf.sources.store.manifest import Manifest, StoreError, data_folder, reading
 from fastemf.sources.store.reading import StoredSide, hold_state, open_state
+from fastemf.support.progress import track
 
 BUDGET = 1 << 26
 
@@ -45,7 +46,8 @@ def verify(path: str | os.PathLike[str]) -> None:
 
 def check_checksums(folder: Path, manifest: Manifest) -> None:
     """Raise an error if the checksum of a file does not match."""
-    for name, stored in manifest.files.items():
+    files = list(manifest.files.items())
+    for name, stored in map(files.__getitem__, track(range(len(files)), "file")):
         path = data_folder(folder, manifest.generation) / name
         with reading(path):
             if checksum(path) != stored.crc32:
