@@ -16,7 +16,7 @@ def unpack_record(kind: type[Record], plain: Any, name: str) -> Record:
     Values must have the types of the fields: numbers, which may be NaN or infinite, strings,
     booleans, dataclasses, tuples (from lists) and dicts of these.
     """
-    hints, names = get_type_hints(kind), {field.name for field in fields(kind)}  # type: ignore
+    hints, names = get_type_hints(kind), {field.name for field in fields(kind)}  # type: ignore[arg-type]
     right = isinstance(plain, dict) and plain.keys() == names
     require(right, f"{name} must have the fields of {kind.__name__}")
     return kind(**{field: _unpack(hints[field], plain[field], name) for field in names})
