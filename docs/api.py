@@ -19,7 +19,7 @@ PAGE = Path(__file__).parent / "api.md"
 MODULES = ("datasets", "loss", "metrics", "operators", "plot", "store")
 RESULTS = {
     "boosting.coverage_report": ("CoverageReport", "GroupCoverage"),
-    "models.boosted_levels": ("BoostedLevels", "LevelReport"),
+    "models.boosted_levels": ("BoostedLevels", "LevelGroup", "LevelReport"),
     "models.entities": ("Entities",),
     "models.evaluation": ("Evaluation", "QuantileScore", "Score"),
     "models.explanation": ("Explanation",),

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fastemf.boosting.fit import ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.fit import BoostedFit, ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.model_fit import OutOfFold
 from fastemf.boosting.objective import EXPECTILE, Objective
+from fastemf.boosting.out_of_fold import split_kinds
 from fastemf.fitting import FitResult, fit_data
 from fastemf.inputs.tables import ColumnNames
 from fastemf.metrics import effective_omega
-from fastemf.models.boosted_levels import BoostedLevels, LevelReport
+from fastemf.models.boosted_levels import BoostedLevels, LevelGroup, LevelReport
 from fastemf.models.factorization import Factorization
 from fastemf.models.levels import Levels
 from fastemf.solver.checkpoint import check_checkpoint_path
@@ -190,19 +192,27 @@ def _fit_boosted_levels(
     others = tuple(omega for omega in levels if omega != settings.omega)
     with opened as given, UniqueWarnings(leave_out=ConvergenceWarning):
         fit = fit_boosted(given, settings, names, censored, objectives, others, side)
-    part, reports = fit.cells.select(fit.observed.at), []
-    for t, one in enumerate(objectives):
-        residuals = part.values - fit.observed.predicted[:, t]
-        constant = part.values - one.centre(part.values, part.weights)
-        reports.append(
-            LevelReport(
-                one.level, effective_omega(residuals, part.weights),
-                one.loss(residuals, part.weights), one.loss(constant, part.weights),
-            )
-        )  # fmt: skip
-    return BoostedLevels(
-        fit.fits, fit.labels, fit.normal, fit.features, fit.combination, tuple(reports)
+    reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
+    return BoostedLevels(fit.fits, fit.labels, fit.normal, fit.features, fit.combination, reports)
+
+
+def _report_level(fit: BoostedFit, t: int, objective: Objective) -> LevelReport:
+    """Report level number t, from out-of-fold predictions."""
+    every = fit.cells.select(fit.observed.at)
+    constant = objective.centre(every.values, every.weights)
+
+    def measure(found: OutOfFold) -> tuple[float, float, float]:
+        cells = fit.cells.select(found.at)
+        residuals = cells.values - found.predicted[:, t]
+        loss = objective.loss(residuals, cells.weights)
+        of_constant = objective.loss(cells.values - constant, cells.weights)
+        return effective_omega(residuals, cells.weights), loss, of_constant
+
+    cold = tuple(
+        LevelGroup(name, found.at.size, *measure(found))
+        for name, found in split_kinds(fit.observed, fit.cold).items()
     )
+    return LevelReport(objective.level, *measure(fit.observed), cold)
 
 
 def _level_settings(settings: Settings, omega: float) -> Settings:

@@ -9,13 +9,8 @@ import numpy as np
 
 from fastemf.boosting.cell_features import CellFeatures
 from fastemf.boosting.combination import Combination, GroupShifts, limit_and_sort
-from fastemf.boosting.coverage_report import (
-    CoverageReport,
-    GroupCoverage,
-    report_coverage,
-    report_group,
-)
-from fastemf.boosting.model_fit import KINDS, OutOfFold
+from fastemf.boosting.coverage_report import CoverageReport, report_coverage, report_group
+from fastemf.boosting.model_fit import BOTH_NEW, KINDS, KNOWN, NEW_COL, NEW_ROW, OutOfFold
 from fastemf.boosting.objective import Objective
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.censoring.coverage import CensoredCells
@@ -45,20 +40,24 @@ def report_out_of_fold(
             part, objective.level, found.predicted[:, t], found.baselines[t], limited
         )
 
-    def report_some(found: OutOfFold, masks: dict[str, Mask]) -> tuple[GroupCoverage, ...]:
-        return tuple(
-            report_group(name, report(found.select(mask)))
-            for name, mask in masks.items()
-            if np.count_nonzero(mask) >= FEWEST_IN_GROUP
-        )
-
-    kinds = {name: cold.kinds == kind for kind, name in enumerate(KINDS)}
-    known = report_some(observed, {KINDS[0]: observed.kinds == 0})
+    kinds = split_kinds(observed, cold)
     return replace(
         report(observed),
-        cold=known + report_some(cold, kinds),
-        groups=report_some(observed, groups),
+        cold=tuple(report_group(name, report(found)) for name, found in kinds.items()),
+        groups=tuple(
+            report_group(name, report(observed.select(mask)))
+            for name, mask in groups.items()
+            if np.count_nonzero(mask) >= FEWEST_IN_GROUP
+        ),
     )
+
+
+def split_kinds(observed: OutOfFold, cold: OutOfFold) -> dict[str, OutOfFold]:
+    """Return the predictions of known pairs, of new rows and so on, if there are enough."""
+    kinds = {KINDS[KNOWN]: observed.select(observed.kinds == KNOWN)}
+    for kind in (NEW_ROW, NEW_COL, BOTH_NEW):
+        kinds[KINDS[kind]] = cold.select(cold.kinds == kind)
+    return {name: found for name, found in kinds.items() if found.at.size >= FEWEST_IN_GROUP}
 
 
 class Groups(NamedTuple):

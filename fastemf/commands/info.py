@@ -70,7 +70,7 @@ def describe(model: Any) -> dict[str, Any]:
             calibrated = model.combination.shifts is not None
             facts |= {"groups": model.groups, "calibrated": calibrated}
             return facts | {"quantiles": [asdict(report) for report in model.coverage]}
-        return facts | {"boosted": list(map(str, model.reports))}
+        return facts | {"boosted": [asdict(report) for report in model.reports]}
     return facts | {
         "levels": [
             {
@@ -148,7 +148,8 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         lines.append(("predicts", " + ".join(terms)))
     if facts["censored"] or facts["censoring_limit"]:
         lines.append(("censored", _render_censoring(facts["censoring_limit"])))
-    lines += [("level", text) for text in facts.get("boosted", [])]
+    for report in facts.get("boosted", []):
+        lines += _render_boosted(report)
     for report in facts.get("quantiles", []):
         lines += _render_coverage(report)
     for level in facts.get("levels", []):
@@ -185,6 +186,15 @@ def _render_coverage(fields: dict[str, Any]) -> Lines:
         texts.append("measured before rows or columns were folded in")
     texts += map(str, groups)
     return list(zip([quantile_name(report.tau), *[""] * (len(texts) - 1)], texts, strict=True))
+
+
+def _render_boosted(fields: dict[str, Any]) -> Lines:
+    """Return the lines of one `LevelReport`."""
+    from fastemf.models.boosted_levels import LevelGroup, LevelReport
+
+    texts = [str(LevelReport(**fields | {"cold": ()}))]
+    texts += [str(LevelGroup(**group)) for group in fields["cold"]]
+    return list(zip(["level", *[""] * (len(texts) - 1)], texts, strict=True))
 
 
 def _render_level(facts: dict[str, Any], level: dict[str, Any], lists_steps: bool) -> Lines:

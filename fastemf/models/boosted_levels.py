@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fastemf.models.boosted import Boosted
@@ -20,6 +20,34 @@ from fastemf.support.validation import check_fitted_level
 
 
 @dataclass(frozen=True, slots=True)
+class LevelGroup:
+    """Out-of-fold figures of one expectile level for some of the cells.
+
+    Attributes
+    ----------
+    name : str
+        The cells, for example ``"new rows"``.
+    cells : int
+        Number of observations.
+    effective_omega, loss, constant : float
+        As in `LevelReport`; the constant is that of all cells.
+    """
+
+    name: str
+    cells: int
+    effective_omega: float
+    loss: float
+    constant: float
+
+    def __str__(self) -> str:
+        relative = self.loss / self.constant if self.constant > 0 else 0.0
+        return (
+            f"{self.name}: loss {relative:.3f} relative to a constant, effective omega "
+            f"{self.effective_omega:.3f} of {self.cells:,} observations"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class LevelReport:
     """Out-of-fold figures of one expectile level.
 
@@ -33,12 +61,19 @@ class LevelReport:
         Mean expectile loss, in squared units of the data.
     constant : float
         That of the best constant.
+    cold : tuple of LevelGroup
+        The figures of known pairs, and of cells that were presented as if their row, their column
+        or both were new.
+    measured : bool
+        False after `fold_in`: the figures then refer to the original rows and columns.
     """
 
     omega: float
     effective_omega: float
     loss: float
     constant: float
+    cold: tuple[LevelGroup, ...] = ()
+    measured: bool = True
 
     @property
     def relative(self) -> float:
@@ -46,10 +81,12 @@ class LevelReport:
         return self.loss / self.constant if self.constant > 0 else 0.0
 
     def __str__(self) -> str:
-        return (
+        line = (
             f"omega={self.omega:g}: out-of-fold loss {self.relative:.3f} relative to a constant, "
             f"effective omega {self.effective_omega:.3f}"
         )
+        line += "" if self.measured else "; measured before rows or columns were folded in"
+        return "\n".join([line, *(f"    {group}" for group in self.cold)])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,6 +148,11 @@ class BoostedLevels(LevelMethods, Boosted):
         return explain_boosted(
             self, place, *self._read_cell(row, col, unknown, features, row_features, col_features)
         )
+
+    def _with_axis(self, *changes: Any) -> BoostedLevels:
+        reports = tuple(replace(report, measured=False) for report in self.reports)
+        changed: BoostedLevels = super()._with_axis(*changes)
+        return replace(changed, reports=reports)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import astuple
 from typing import Any
 
 from fastemf.boosting.objective import EXPECTILE, QUANTILE
 from fastemf.models.boosted_file import unpack_boosted, unpack_coverage
-from fastemf.models.boosted_levels import BoostedLevels, LevelReport
+from fastemf.models.boosted_levels import BoostedLevels, LevelGroup, LevelReport
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import (
     BOOSTED_LEVELS,
@@ -76,8 +75,10 @@ def _unpack_reports(header: dict[str, Any], fields: dict[str, Any]) -> tuple[Lev
     require(isinstance(records, list), "reports must be a list")
     reports = tuple(unpack_record(LevelReport, record, "reports") for record in records)
     require([one.omega for one in reports] == levels, "reports must be one per level")
-    right = not any(math.isinf(number) for one in reports for number in astuple(one))
-    require(right, "reports must have finite numbers")
+    figures: list[LevelReport | LevelGroup] = [*reports, *(g for one in reports for g in one.cold)]
+    numbers = [number for one in figures for number in (one.loss, one.constant)]
+    numbers += [one.effective_omega for one in figures if not math.isnan(one.effective_omega)]
+    require(all(map(math.isfinite, numbers)), "reports must have finite numbers")
     return reports
 
 

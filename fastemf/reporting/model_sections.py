@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
+from fastemf.boosting.coverage_report import CoverageReport
 from fastemf.models.boosted import Boosted
-from fastemf.models.boosted_levels import BoostedLevels
+from fastemf.models.boosted_levels import BoostedLevels, LevelReport
 from fastemf.models.factorization import Factorization
 from fastemf.models.quantiles import Quantiles
 from fastemf.plot.axes import ridge_axis
@@ -187,12 +189,11 @@ def _coverage_section(model: Quantiles) -> str:
         for one in model.coverage
         for group in (*one.cold, *one.groups)
     ]  # fmt: skip
-    measured = all(one.measured for one in model.coverage)
     return html.section(
         "Out-of-fold coverage",
         "Out-of-fold coverage and pinball loss, measured when the quantiles were fitted: each cell "
         "was predicted by fits that had not seen it."
-        + ("" if measured else " It does not describe rows or columns that were folded in later.")
+        + _describe_scope(model.coverage)
         + "".join(
             f" {quantile_name(one.tau)} is {one.censoring_note}."
             for one in model.coverage
@@ -208,16 +209,27 @@ def _coverage_section(model: Quantiles) -> str:
 
 def _levels_section(model: BoostedLevels) -> str:
     """List the out-of-fold figures of each boosted level."""
-    lines = [
-        [expectile_name(one.omega), one.effective_omega, one.loss, one.constant]
-        for one in model.reports
-    ]
+    lines = []
+    for one in model.reports:
+        name = expectile_name(one.omega)
+        lines.append([name, one.effective_omega, one.loss, one.constant])
+        lines += [
+            [f"{name}: {group.name}", group.effective_omega, group.loss, group.constant]
+            for group in one.cold
+        ]
     return html.section(
         "Out-of-fold levels",
         "Effective level and expectile loss, measured when the levels were fitted: each cell was "
-        "predicted by fits that had not seen it.",
+        "predicted by fits that had not seen it." + _describe_scope(model.reports),
         html.table(["", "effective level", "loss", "constant"], lines),
     )
+
+
+def _describe_scope(reports: Sequence[CoverageReport | LevelReport]) -> str:
+    """State whether rows or columns were folded in after the reports were made."""
+    if all(one.measured for one in reports):
+        return ""
+    return " They do not describe rows or columns that were folded in later."
 
 
 def _list_steps(tuning: Tuning) -> str:

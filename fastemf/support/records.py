@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from fastemf.support.array_file import require
@@ -16,10 +16,10 @@ def unpack_record(kind: type[Record], plain: Any, name: str) -> Record:
     Values must have the types of the fields: numbers, which may be NaN or infinite, strings,
     booleans, dataclasses, tuples (from lists) and dicts of these.
     """
-    hints = get_type_hints(kind)
-    right = isinstance(plain, dict) and plain.keys() == hints.keys()
+    hints, names = get_type_hints(kind), {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    right = isinstance(plain, dict) and plain.keys() == names
     require(right, f"{name} must have the fields of {kind.__name__}")
-    return kind(**{field: _unpack(hints[field], plain[field], name) for field in hints})
+    return kind(**{field: _unpack(hints[field], plain[field], name) for field in names})
 
 
 def _unpack(hint: Any, value: Any, name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -57,6 +58,28 @@ def test_files_single_cells_and_explanations(make, tmp_path):
     assert "the client is new" in " ".join(found.notes)
 
 
+def test_wrong_reports_of_levels_are_refused(tmp_path):
+    first, *others = levels().reports
+    bad = [replace(first, omega=0.3), replace(first, loss=np.inf), replace(first, loss="1")]
+    bad += [replace(first, cold=(replace(first.cold[0], constant=np.nan),))]
+    for reports in [(), (first,), *((one, *others) for one in bad)]:
+        replace(levels(), reports=tuple(reports)).save(tmp_path / "levels.npz")
+        with pytest.raises(fastemf.ModelFileError, match="reports must"):
+            fastemf.load(tmp_path / "levels.npz")
+
+
+def test_levels_report_cold_starts():
+    kinds = ["known pairs", "new rows", "new columns", "new rows and columns"]
+    for report in levels().reports:
+        assert [group.name for group in report.cold] == kinds
+        known, *new = report.cold
+        assert known.cells == I.size
+        assert (known.loss, known.effective_omega) == (report.loss, report.effective_omega)
+        assert all(group.loss > known.loss for group in new)
+        assert abs(new[0].effective_omega - report.omega) < 0.1
+        assert str(new[0]) in str(levels())
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_explanations_and_reports_of_censored_values(side):
     sign = 1 if side == "right" else -1
@@ -84,6 +107,9 @@ def test_new_rows_are_appended(make):
     new = LOG[LOG.client == "c3"].assign(client="new")
     more = model.extend(new, row_features=pd.DataFrame({"client": ["new"], "region": ["eu"]}))
     assert more.shape == (31, 20)
+    assert "measured before rows or columns were folded in" in str(more)
+    page = fastemf.report(more, new)
+    assert "They do not describe rows or columns that were folded in later." in page
     np.testing.assert_array_equal(more.predict(LOG), model.predict(LOG))
     found, like = more.predict(["new"], [5])[0], model.predict(["c3"], [5])[0]
     np.testing.assert_allclose(found, like, rtol=0.5)

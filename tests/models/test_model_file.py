@@ -404,6 +404,33 @@ def test_wrong_groups_and_shifts_are_refused(bad):
         assert_refused(bad(source=source, group_shifts=wrong), "group_shifts must")
 
 
+COLD = {"name": "x", "coverage": 0.5, "interval": [0.4, 0.6], "cells": 9, "pinball": 1.0}
+COLD["baseline"] = 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    {
+        "tau": [0.31, "0.3", None], "coverage": [1.1, -0.1, INF, 1, None],
+        "interval": [[0.1], [0.1, NAN], [0.1, 0.2, 0.3], 0.1], "deciles": [[0.5] * 9, [2.0] * 10],
+        "dense_cells": [1.0, True], "pinball": [NAN, INF, "1"], "measured": [1, None],
+        "baselines": [{}, {"constant": 1.0}, [1.0], {"constant": None}], "more": [1],
+        "cold": [None, [1], [COLD | {"cells": 1.5}], [COLD | {"pinball": NAN}], [COLD | {"x": 1}]],
+        "groups": [{}, [COLD | {"interval": [0.4]}], [COLD | {"coverage": -1.0}]],
+    }.items(),
+)  # fmt: skip
+def test_a_wrong_coverage_report_is_refused(name, wrong, bad):
+    source = GOOD.with_name("quantiles-v1.npz")
+    first, *others = [asdict(one) for one in fastemf.load(source).coverage]
+    good = bad({"reports": [first | {"cold": [COLD]}, *others]}, source=source)
+    assert fastemf.load(good).coverage[0].cold[0].interval == (0.4, 0.6)
+    for value in wrong:
+        reports = [first | {name: value}, *others]
+        assert_refused(bad({"reports": reports}, source=source), "coverage must")
+    for reports in (others, {}, None, [first, *others, first]):
+        assert_refused(bad({"reports": reports}, source=source), "coverage must")
+
+
 # --- several levels -------------------------------------------------------------------------
 
 
