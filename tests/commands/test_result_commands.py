@@ -223,7 +223,7 @@ def test_small_tables_need_no_rank(run):
     small = {"client": ["a", "a", "b", "b"], "service": ["x", "y", "x", "y"], "ms": [1.0, 2, 3, 5]}
     table_files.write_table("small.csv", small)
     assert "2 rows × 2 columns, rank 2" in run("fit", "small.csv", "-o", "small.npz")
-    fit = fastemf.complete("small.csv", 0.5, None, intercepts=True, **NAMES)
+    fit = fastemf.complete("small.csv", 0.5, "auto", intercepts=True, **NAMES)
     np.testing.assert_array_equal(fastemf.load("small.npz").X, fit.X)
     message = run("fit", "small.csv", "-k", 5, "-o", "new.npz", code=2)
     assert message.startswith("-k must be at most min(rows, columns) = 2")

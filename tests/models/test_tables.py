@@ -363,15 +363,15 @@ def test_similar_rows_of_useless_factors_come_with_a_warning():
             fit.similar_cols(0, 2)
 
 
-# --- the default rank ----------------------------------------------------------------------------
+# --- the automatic rank ----------------------------------------------------------------------------
 
 
-def test_the_default_rank_fits_the_matrix():
+def test_the_automatic_rank_fits_the_matrix():
     small, large = np.arange(1.0, 7).reshape(2, 3), np.outer(np.arange(1.0, 9), np.arange(1.0, 8))
     for R, k in ((small, 2), (large, 5)):
-        fit = fastemf.complete(R, 0.5, None, reg=0.1)
+        fit = fastemf.complete(R, 0.5, "auto", reg=0.1)
         assert fit.k == k
-        assert fastemf.complete_levels(R, (0.3, 0.6), None, reg=0.1).fits[0].k == k
+        assert fastemf.complete_levels(R, (0.3, 0.6), "auto", reg=0.1).fits[0].k == k
         np.testing.assert_array_equal(fit.X, fastemf.complete(R, 0.5, k, reg=0.1).X)
     with refuses(ValueError, "k must be at most min(rows, columns) = 2", "got 5"):
         fastemf.complete(small, 0.5, 5)
