@@ -363,7 +363,7 @@ def test_similar_rows_of_useless_factors_come_with_a_warning():
             fit.similar_cols(0, 2)
 
 
-# --- the automatic rank ----------------------------------------------------------------------------
+# --- the automatic rank --------------------------------------------------------------------------
 
 
 def test_the_automatic_rank_fits_the_matrix():
