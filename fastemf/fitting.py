@@ -145,6 +145,7 @@ def fit_data(
         labels=(observations.row_labels, observations.col_labels), history=end.history,
         tuning=tuned, training=training,
         value_name=data.value_name, imputation=imputation, censored=data.censored,
+        weighted=data.is_weighted,
     )  # fmt: skip
     return FitResult(model, result)
 

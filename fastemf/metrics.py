@@ -216,8 +216,8 @@ def pinball_loss(
     >>> from fastemf.metrics import pinball_loss
     >>> pinball_loss([1.0, 3.0], [2.0, 2.0], tau=0.9)  # (0.1 * 1 + 0.9 * 1) / 2
     0.5
-    >>> pinball_loss([1.0, 20.0], [2.0, 30.0], tau=0.9, censored=("right", 20.0))  # 0.1 * 1 / 2
-    0.05
+    >>> pinball_loss([1.0, 20.0], [2.0, 30.0], tau=0.75, censored=("right", 20.0))  # 0.25 * 1 / 2
+    0.125
     """
     observed, fitted = _pair(values, predicted, "values", "predicted")
     if observed.size == 0:

@@ -97,7 +97,8 @@ def complete_quantiles(
         them as "at least the limit". The coverage report only includes cells with quantiles within
         the limit; `CoverageReport.verifiable` is their proportion.
     groups
-        Name of a categorical feature. The coverage report then has a line for each category.
+        Name of a categorical feature. The coverage report then has a line for each category with
+        at least 20 cells; for the largest 100 if there are more.
     calibrate
         ``"groups"``: shift the predictions of each group with at least 500 out-of-fold cells, so
         that its out-of-fold coverage is that of the quantile.
@@ -196,4 +197,4 @@ def complete_quantiles(
         report_out_of_fold(fit.cells, t, one, observed, fit.cold, fit.censored, masks)
         for t, one in enumerate(objectives)
     )
-    return Quantiles(fit.fits, fit.labels, fit.normal, fit.features, combination, coverage)
+    return Quantiles(fit.fits, fit.labels, fit.normal, fit.features, combination, coverage, groups)

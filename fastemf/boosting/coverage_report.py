@@ -48,12 +48,12 @@ class GroupCoverage:
     baseline: float
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"{self.name}: coverage {self.coverage:.4f} of {self.cells:,} cells (95 % CI "
-            f"{low:.4f} to {high:.4f}), pinball loss {_ratio(self.pinball, self.baseline)} "
-            "relative to the best baseline"
-        )
+        (low, high), coverage = self.interval, "coverage cannot be checked"
+        if self.cells:
+            coverage = f"coverage {self.coverage:.4f} of {self.cells:,} cells "
+            coverage += f"(95 % CI {low:.4f} to {high:.4f})"
+        loss = _ratio(self.pinball, self.baseline)
+        return f"{self.name}: {coverage}, pinball loss {loss} relative to the best baseline"
 
 
 @dataclass(frozen=True, slots=True)

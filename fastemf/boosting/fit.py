@@ -102,8 +102,9 @@ def fit_boosted(
         map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
     )
     first = replace(
-        location[0], value_name=data.value_name, imputation=imputation, censored=data.censored
-    )
+        location[0], value_name=data.value_name, imputation=imputation, censored=data.censored,
+        weighted=data.is_weighted,
+    )  # fmt: skip
     of_levels = tuple(
         (replace(level[0], training=training.get(level[0].omega)), *level[1:])
         for level in ((first, *location[1:]), *by_level)
@@ -128,7 +129,7 @@ def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:
         raise ValueError(
             f"groups must be a feature of the model ({', '.join(known) or 'none'}), got {name!r}"
         )
-    if not any(name in (schema.names[at] for at in schema.categorical) for schema in schemas):
+    if not any(name in schema.texts for schema in schemas):
         raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fastemf.boosting.lightgbm_text import read_trees
+from fastemf.boosting.lightgbm_trees import read_trees
 from fastemf.kernels.compilation import Unit
 from fastemf.kernels.threads import bind_block, count_threads, launch
 from fastemf.kernels.trees import (
@@ -95,10 +95,9 @@ class Forest:
             If the booster has several outputs, a transformed output, linear trees, a tree with more
             than 64 leaves, or zeros that are missing values.
         """
-        n_features, trees = read_trees(booster.model_to_string(num_iteration=num_iteration))
+        n_features, found = read_trees(booster, num_iteration)
         arrays: dict[str, Array] = {
-            name: np.concatenate([np.empty(0, dtype), *(tree[name] for tree in trees)], dtype=dtype)
-            for name, dtype in ARRAYS.items()
+            name: np.array(found[name], dtype) for name, dtype in ARRAYS.items()
         }
         return cls.unpack(arrays, n_features)
 
@@ -149,12 +148,11 @@ class Forest:
         all_of(self.covers > 0, "leaves must have positive covers")
         _ = self._subtrees
 
-    def predict(self, features: Floats) -> Floats:
-        """Predict cells from their features, a (cells, n_features) array; NaN is missing."""
-        return self._predictor.predict(features).reshape(-1)
-
     def contributions(self, features: Floats) -> Floats:
-        """Split predictions into Shapley values of the features and, last, the mean prediction."""
+        """Split predictions into Shapley values of the features and, last, the mean prediction.
+
+        The features of cells are a (cells, n_features) array; NaN is missing.
+        """
         features = _as_features(features, self.n_features)
         out = np.zeros(features.shape)
         _launch(add_contributions, self._contribution_args._replace(features=features, out=out))
@@ -165,10 +163,6 @@ class Forest:
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields, without cached objects, for a copy or a pickle."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    @cached_property
-    def _predictor(self) -> ForestPredictor:
-        return ForestPredictor([self])
 
     @cached_property
     def _subtrees(self) -> _Subtrees:

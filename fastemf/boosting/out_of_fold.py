@@ -23,6 +23,7 @@ from fastemf.features.schema import SideFeatures
 from fastemf.support.arrays import Floats, Ints, Mask
 
 FEWEST_IN_GROUP = 20  # cells of a group that is reported
+MOST_GROUPS = 100  # that are reported, those with the most cells
 FEWEST_CALIBRATED = 500  # cells of a group whose coverage is calibrated
 
 
@@ -67,10 +68,12 @@ class Groups(NamedTuple):
     names: tuple[str, ...]
     codes: Floats  # NaN without a group
 
-    def masks(self, at: Ints) -> dict[str, Mask]:
-        """Return masks of the groups among some observations."""
+    def masks(self, at: Ints, most: int = MOST_GROUPS) -> dict[str, Mask]:
+        """Return masks of the largest groups among some observations."""
         codes = self.codes[at]
-        return {name: codes == code for code, name in enumerate(self.names)}
+        counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64))
+        largest = np.sort(np.argsort(-counts, kind="stable")[:most]).tolist()
+        return {self.names[code]: codes == code for code in largest}
 
 
 def find_groups(cells: ObservedCells, features: CellFeatures, n_fits: int, name: str) -> Groups:
@@ -109,10 +112,10 @@ def _fit_shifts(
 ) -> GroupShifts:  # fmt: skip
     """Compute the shift of each group with at least `fewest` cells."""
     by_code = np.zeros((len(groups.names), len(objectives)))
-    for code, own in enumerate(groups.masks(found.at).values()):
+    for name, own in groups.masks(found.at, found.at.size // fewest).items():
         if np.count_nonzero(own) < fewest:
             continue
-        part = cells.select(found.at[own])
+        part, code = cells.select(found.at[own]), groups.names.index(name)
         for t, one in enumerate(objectives):
             by_code[code, t] = one.centre(part.values - found.predicted[own, t], part.weights)
     return GroupShifts(groups.column, by_code)

@@ -21,13 +21,15 @@ MOST_TREES = 400
 LEARNING_RATE = 0.05  # of extreme levels; twice that in the middle, which needs the most trees
 STEP = 10  # trees between evaluations
 PATIENCE = 6  # evaluations without a smaller loss
-EVALUATED = 20_000  # observations that determine the number of trees, if there are as many
+EVALUATED = 15_000  # observations that determine the number of trees, if there are as many
 WORTH_THREADS = 50_000  # observations from which several threads are faster
 FEWEST = 50  # observations of a leaf
 FEWEST_BEYOND = 5  # observations of a leaf that are expected on the rarer side of its quantile
 SETTINGS = {
     "num_leaves": 15, "lambda_l2": 1.0,
     "bagging_fraction": 0.7, "bagging_freq": 1, "feature_fraction": 0.6,
+    # Features of hundreds of categories, most of them rare, are overfitted otherwise.
+    "cat_smooth": 60, "max_cat_threshold": 8,
     "deterministic": True, "force_row_wise": True, "boost_from_average": False,
     "feature_pre_filter": False, "metric": "none", "verbosity": -1, "seed": 0,
 }  # fmt: skip

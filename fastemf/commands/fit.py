@@ -30,7 +30,13 @@ def add_commands(commands: Any) -> None:
         "--at", nargs="+", default=[0.5, 0.95, 0.99], metavar="TAU", validation=False,
         help="quantiles in (0, 1), after the data or before another option (default 0.5 0.95 0.99)",
     )  # fmt: skip
-    _add_side_features(parser)
+    group = _add_side_features(parser)
+    text = "categorical side feature; the coverage report has a line for each of its categories"
+    group.add_argument("--groups", metavar="NAME", type=parse_utf8, help=text)
+    group.add_argument(
+        "--calibrate", action="store_const", const="groups",
+        help="shift each category of --groups with at least 500 out-of-fold cells to its coverage",
+    )  # fmt: skip
     group = parser.add_argument_group("checkpoints")
     text = "save the state of each fit, in one file per fit whose name starts with that of FILE"
     group.add_argument("--checkpoint", metavar="FILE", help=text)
@@ -61,11 +67,13 @@ def add_commands(commands: Any) -> None:
     _add_side_features(parser)
 
 
-def _add_side_features(parser: argparse.ArgumentParser) -> None:
+def _add_side_features(parser: argparse.ArgumentParser) -> Any:
+    """Add side features, and return their group of options."""
     group = parser.add_argument_group("side features")
     text = "further columns of the data that predict the values, such as the hour"
     group.add_argument("--features", nargs="+", metavar="NAME", type=parse_utf8, help=text)
     add_item_features(group)
+    return group
 
 
 def _add_fit(
@@ -88,7 +96,8 @@ def run_quantiles(args: argparse.Namespace) -> None:
 
     checkpoint = args.checkpoint and Checkpoint(args.checkpoint, resume=args.resume)
     side = {"features": args.features, **item_features(args)}
-    _fit(args, "complete_quantiles", args.at, checkpoint=checkpoint, **side)
+    groups = {"groups": args.groups, "calibrate": args.calibrate}
+    _fit(args, "complete_quantiles", args.at, checkpoint=checkpoint, **side, **groups)
 
 
 def run_fit(args: argparse.Namespace) -> None:

@@ -67,6 +67,8 @@ def describe(model: Any) -> dict[str, Any]:
         sides = ("rows", "columns", "observations")
         facts["features"] = dict(zip(sides, map(list, model.features.names), strict=True))
         if hasattr(model, "coverage"):
+            calibrated = model.combination.shifts is not None
+            facts |= {"groups": model.groups, "calibrated": calibrated}
             return facts | {"quantiles": [asdict(report) for report in model.coverage]}
         return facts | {"boosted": list(map(str, model.reports))}
     return facts | {
@@ -138,6 +140,8 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         lines.append(("predicts", f"{what}, from {facts['fits']} expectile fits and trees"))
         listed = [f"{', '.join(of)} of {side}" for side, of in facts["features"].items() if of]
         lines += [("features", "; ".join(listed))] if listed else []
+        if facts.get("groups"):
+            lines.append(("groups", facts["groups"] + ", calibrated" * facts["calibrated"]))
     else:
         terms = ["mu + row intercept + column intercept"] if facts["intercepts"] else []
         terms += ["X Yᵀ"] if facts["rank"] else []

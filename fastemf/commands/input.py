@@ -223,8 +223,8 @@ def read_pairs(path: str, args: argparse.Namespace, model: Any) -> Pairs | None:
     schema = observed_schema(model)
     features: list[str] = []
     if schema is not None:
-        source, features, more = find_columns(source, schema)
-        texts += more
+        source, features = find_columns(source, schema)
+        texts += schema.texts
     table = read_file(source, names, [], texts, features=features).content
     given = table.select(features) if features else None
     return Pairs(names, table.column(names[0]), table.column(names[1]), given)

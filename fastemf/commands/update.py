@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     facts: dict[str, Any]
     if args.everything:
         updated = _refit(args, model)
-        how = "refitted" if hasattr(model, "taus") else "refitted, starting from the old model"
+        how = "refitted" if _is_boosted(model) else "refitted, starting from the old model"
         facts = {"update": how, "gone": _count_gone(model, updated)}
     else:
         updated, facts = _extend(args, model)
@@ -61,26 +61,45 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
 
     data = read_data(args) if is_store(args.data) else read_model_data(args, model)
     data["censored"] = model._find_censored(data["R"], data.get("censored"))
-    if hasattr(model, "taus"):
-        first = model.fits[0][0]
+    fits = list(model.fits[0] if _is_boosted(model) else getattr(model, "fits", [model]))
+    first = fits[0]
+    if first.weighted and args.weights is None and not is_store(args.data):
+        raise ValueError(
+            f"--weights must be given for a refit of {args.model}, which was fitted with weights"
+        )
+    settings: dict[str, Any] = {
+        "k": first.k, "intercepts": first.rows.has_intercepts, "n_jobs": args.jobs,
+        "progress": stderr_is_terminal(),
+    }  # fmt: skip
+    if _is_boosted(model):
+        settings |= data | _features(args, model) | {"reg": _common_ridge(model)}
+        if not hasattr(model, "taus"):
+            return complete_levels(omegas=model.omegas, boost=True, **settings)
+        calibrate = None if model.combination.shifts is None else "groups"
         return complete_quantiles(
-            data.pop("R"), model.taus, first.k, intercepts=first.rows.has_intercepts,
-            n_jobs=args.jobs, progress=stderr_is_terminal(), **data, **_features(args, model),
-        )  # fmt: skip
+            taus=model.taus, groups=model.groups, calibrate=calibrate, **settings
+        )
     if any(item_features(args).values()):
         raise ValueError(
             f"--row-features and --col-features are for models with side features, got {args.model}"
         )
-    fits = list(getattr(model, "fits", [model]))
-    first = fits[0]
-    settings = {
-        "k": first.k, "reg": first.reg if first.tuning is None else "auto", "init": first,
-        "intercepts": first.rows.has_intercepts, "n_jobs": args.jobs,
-        "solver": Solver(reg_scaling=first.reg_scaling), "progress": stderr_is_terminal(),
+    settings |= {
+        "reg": first.reg if first.tuning is None else "auto", "init": first,
+        "solver": Solver(reg_scaling=first.reg_scaling),
     }  # fmt: skip
     if len(fits) == 1:
         return complete(data.pop("R"), first.omega, **data, **settings)
     return complete_levels(data.pop("R"), model.omegas, **data, **settings)
+
+
+def _is_boosted(model: Any) -> bool:
+    return hasattr(model, "combination")
+
+
+def _common_ridge(model: Any) -> float | str:
+    """Return the ridge of all fits of a boosted model; those of a tuning differ."""
+    ridges = {fit.reg for level in model.fits for fit in level}
+    return ridges.pop() if len(ridges) == 1 else "auto"
 
 
 def _features(args: argparse.Namespace, model: Any) -> dict[str, Any]:

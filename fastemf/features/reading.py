@@ -48,7 +48,9 @@ class Columns(NamedTuple):
         return found
 
 
-def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: int) -> FeatureTable:
+def read_item_features(
+    given: Any, labels: Labels | None, n_items: int, axis: int, schema: FeatureSchema | None = None
+) -> FeatureTable:
     """Read the features of all rows (axis 0) or columns of a matrix, in index order.
 
     Parameters
@@ -67,6 +69,8 @@ def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: in
         Number of items.
     axis
         0 for rows, 1 for columns.
+    schema
+        The features of a model; its categories are read as text.
 
     Examples
     --------
@@ -79,12 +83,21 @@ def read_item_features(given: Any, labels: Labels | None, n_items: int, axis: in
     """
     name, item = NAMES[axis], ITEMS[axis]
     if labels is None:
-        if isinstance(given, Query):
-            raise TypeError(f"{name} must be in index order, which SQL does not define")
-        columns = _read_source(given, name) if is_source(given) else _columns(given, name)
+        columns = _read_ordered(given, name, schema)
         return FeatureTable.fit(columns.read_sized(n_items, f"{item} of R"), n_items)
-    columns, key = _read_labelled(given, labels, axis)
-    return _match(columns, key, labels, name, item)
+    lines, found = _read_lines(given, labels, axis, schema)
+    places = labels.positions(lines, what=f"the labels of {name}")
+    kept = places >= 0
+    size = int(np.count_nonzero(kept))
+    of_item = np.full(len(labels), -1)
+    of_item[places[kept]] = np.arange(size)
+    if size < len(labels):
+        warn(
+            f"{name} has no line for {len(labels) - size} of {len(labels)} {item}s, such as "
+            f"{labels.values[np.argmin(of_item)]!r}; their features are missing"
+        )
+    fitted = FeatureTable.fit({one: values.select(kept) for one, values in found.items()}, size)
+    return FeatureTable(fitted.schema, fitted.at(of_item))
 
 
 def has_labels(given: Any, labels: Labels | None) -> bool:
@@ -94,19 +107,12 @@ def has_labels(given: Any, labels: Labels | None) -> bool:
     """
     if is_source(given):
         return True
-    if hasattr(given, "to_frame") and not is_frame(given):  # a Series of pandas
-        given = given.to_frame()
-    if labels is None:
+    is_named = isinstance(given, Mapping) or is_table(given) or hasattr(given, "to_frame")
+    if labels is None or not is_named:
         return False
-    if is_frame(given) and labels.name is None:  # the index has the labels, as in the fit
-        return type(given.index).__name__ != "RangeIndex"
-    if isinstance(given, Mapping):
-        return labels.name in given
-    if not is_table(given):
-        return False
-    if is_frame(given):
-        return labels.name in given.columns or labels.name == given.index.name
-    return labels.name in as_read(given).column_names
+    if labels.name is None:  # the index has the labels, as in the fit
+        return type(getattr(given, "index", None)).__name__ not in ("NoneType", "RangeIndex")
+    return labels.name in _columns(given, "", label_name=labels.name, has_labels=True).of_name
 
 
 def encode_items(
@@ -116,7 +122,7 @@ def encode_items(
     """Encode features of rows (axis 0) or columns, given as in a fit, for cells of this shape.
 
     `cells` are their labels, some of which may be new, or their indices if there are no labels;
-    they are broadcast. Labels without a line have missing values.
+    they are broadcast. Those without a line have missing values.
 
     Examples
     --------
@@ -130,30 +136,33 @@ def encode_items(
     """
     name = NAMES[axis]
     if labels is None:
-        table = read_item_features(given, None, n_items, axis)
-        schema.check_known(table.schema.names, name)
-        places, table = np.asarray(cells), FeatureTable(schema, table.recode(schema))
+        columns = _read_ordered(given, name, schema)
+        found = columns.read()
+        size = max([n_items, *(values.numbers.size for values in found.values())])
+        found, places = columns.read_sized(size, ITEMS[axis]), np.asarray(cells)
+        places = np.where(places < size, places, -1)
     else:
-        columns, key = _read_labelled(given, labels, axis)
-        schema.check_known(columns.of_name, name)
-        lines, codes = Labels.encode(key, what=f"the labels of {name}", where=columns.where)
-        if codes.shape != (len(lines),):
-            counts = np.bincount(codes.ravel())
-            label = lines.values[np.argmax(counts)]
-            raise ValueError(
-                f"{name} must have one line per label, got {label!r} {counts.max()} times"
-            )
-        found = columns.read_sized(codes.size, f"line of {name}")
-        table = FeatureTable(schema, schema.encode(found, codes.size))
-        places = lines.positions(cells, what=f"the {ITEMS[axis]}s")
+        lines, found = _read_lines(given, labels, axis, schema)
+        size, places = len(lines), lines.positions(cells, what=f"the {ITEMS[axis]}s")
+    schema.check_known(found, name)
+    table = FeatureTable(schema, schema.encode(found, size))
     return table.at(np.broadcast_to(places, shape))
 
 
-def _read_labelled(given: Any, labels: Labels, axis: int) -> tuple[Columns, Any]:
-    """Return columns of features, and the labels of their lines."""
+def _read_ordered(given: Any, name: str, schema: FeatureSchema | None) -> Columns:
+    """Return columns of features in index order."""
+    if isinstance(given, Query):
+        raise TypeError(f"{name} must be in index order, which SQL does not define")
+    return _read_source(given, name, None, schema) if is_source(given) else _columns(given, name)
+
+
+def _read_lines(
+    given: Any, labels: Labels, axis: int, schema: FeatureSchema | None
+) -> tuple[Labels, dict[str, Values]]:
+    """Read the labels and the features of lines."""
     name = NAMES[axis]
     if is_source(given):
-        columns = _read_source(given, name, labels)
+        columns = _read_source(given, name, labels, schema)
     else:
         columns = _columns(given, name, label_name=labels.name, has_labels=True)
     key = columns.of_name.pop(labels.name or "", None)
@@ -163,30 +172,12 @@ def _read_labelled(given: Any, labels: Labels, axis: int) -> tuple[Columns, Any]
             f"{name} must be a table with the labels of the {ITEMS[axis]}s in {place}, got a "
             f"{type(given).__name__} with columns {', '.join(columns.of_name) or 'none'}"
         )
-    return columns, key
-
-
-def _match(columns: Columns, key: Any, labels: Labels, name: str, item: str) -> FeatureTable:
-    """Return the features of lines with labels `key`, in the order of `labels`."""
-    places = labels.positions(key, what=f"the labels of {name}", where=columns.where)
-    if places.ndim != 1:
-        raise ValueError(f"the labels of {name} must be one-dimensional, got shape {places.shape}")
-    found = columns.read_sized(places.size, f"line of {name}")
-    kept = places >= 0
-    counts = np.bincount(places[kept], minlength=len(labels))
-    if (counts > 1).any():
-        label = labels.values[np.argmax(counts > 1)]
+    lines, codes = Labels.encode(key, what=f"the labels of {name}", where=columns.where)
+    if codes.shape != (len(lines),):
+        counts = np.bincount(codes.ravel())
+        label = lines.values[np.argmax(counts)]
         raise ValueError(f"{name} must have one line per label, got {label!r} {counts.max()} times")
-    if (counts == 0).any():
-        warn(
-            f"{name} has no line for {np.count_nonzero(counts == 0)} of {len(labels)} {item}s, "
-            f"such as {labels.values[np.argmin(counts)]!r}; their features are missing"
-        )
-    size = int(np.count_nonzero(kept))
-    fitted = FeatureTable.fit({one: values.select(kept) for one, values in found.items()}, size)
-    of_item = np.full(len(labels), -1)
-    of_item[places[kept]] = np.arange(size)
-    return FeatureTable(fitted.schema, fitted.at(of_item))
+    return lines, columns.read_sized(len(lines), f"line of {name}")
 
 
 def read_log_features(R: Any, given: Any, size: int, where: Where) -> FeatureTable:
@@ -233,17 +224,15 @@ def check_names(features: Any) -> list[str]:
     return list(features)
 
 
-def find_columns(source: Any, schema: FeatureSchema) -> tuple[Any, list[str], list[str]]:
+def find_columns(source: Any, schema: FeatureSchema) -> tuple[Any, list[str]]:
     """Find the columns of a table in files or SQL that are features of a model.
 
-    Return the source, or a copy if it can be read only once; the names of the columns; and the
-    names of those that are text, whatever their content.
+    Return the source, or a copy if it can be read only once, and the names of the columns.
     """
     if is_stream(source):
         source = hold_stream(source)
     present = column_names(source) or ()
-    names = [name for name in schema.names if name in present]
-    return source, names, [schema.names[at] for at in schema.categorical]
+    return source, [name for name in schema.names if name in present]
 
 
 def encode_given(
@@ -349,7 +338,9 @@ def _columns(
     return Columns(of_name, where)
 
 
-def _read_source(source: Any, name: str, labels: Labels | None = None) -> Columns:
+def _read_source(
+    source: Any, name: str, labels: Labels | None, schema: FeatureSchema | None
+) -> Columns:
     """Read all columns of a table in files, a database or SQL."""
     if is_stream(source):
         source = hold_stream(source)
@@ -357,6 +348,7 @@ def _read_source(source: Any, name: str, labels: Labels | None = None) -> Column
         raise TypeError(f"{name} must be in memory if the labels have no column name, got a file")
     key = [] if labels is None else [labels.name]
     texts = key if labels is not None and labels.kind == "str" else []
+    texts = [*texts, *(() if schema is None else schema.texts)]
     with naming(source):
         names = column_names(source)
         if names is None:

@@ -51,6 +51,11 @@ class FeatureSchema:
         """Indices of the features that are categories."""
         return [at for at, kind in enumerate(self.kinds) if kind == CATEGORY]
 
+    @property
+    def texts(self) -> list[str]:
+        """Names of these features, which are text whatever their content looks like."""
+        return [self.names[at] for at in self.categorical]
+
     def check_known(self, names: Iterable[str], what: str = "features") -> None:
         """Raise an error for a name that is not in the schema; `what` is the parameter's name."""
         for name in names:

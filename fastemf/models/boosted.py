@@ -23,6 +23,7 @@ from fastemf.features.reading import (
 )
 from fastemf.features.schema import NOT_GIVEN, FeatureTable, SideFeatures
 from fastemf.inputs.labels import Labels
+from fastemf.inputs.tables import as_read, is_frame, is_table
 from fastemf.models.bilinear import Axes, MeanFit, residuals
 from fastemf.models.factorization import Factorization
 from fastemf.models.fold_in import impute_new, new_labels, ridge_of, weighted_engine
@@ -142,6 +143,8 @@ class Boosted(Model):
         items: list[Floats | None] = []
         for axis, given in enumerate((row_features, col_features)):
             known = self.labels[axis]
+            if is_table(given) and not is_frame(given) and not hasattr(given, "to_frame"):
+                given = as_read(given)  # a stream can be read only once
             if given is None:
                 items.append(None)
             elif by_label or has_labels(given, known):
@@ -183,7 +186,7 @@ class Boosted(Model):
         schema = (self.features.rows, self.features.cols)[axis].schema
         if given is None:
             return FeatureTable(schema, schema.encode({}, n))
-        found = read_item_features(given, labels, n, axis)
+        found = read_item_features(given, labels, n, axis, schema)
         schema.check_known(found.schema.names, NAMES[axis])
         return FeatureTable(schema, found.recode(schema))
 

@@ -45,7 +45,7 @@ def explain_boosted(
     notes = []
     for name, history, at in zip(names, features.history, (i, j), strict=True):
         if history[at[0], 0] == 0:
-            notes.append(f"the {name} is new: its history is that of no observations")
+            notes.append(f"the {name}{' is new and' if at[0] < 0 else ''} has no observations")
     if not combination.low < value < combination.high:
         notes.append("the prediction is at the end of the range of the data")
     notes += limit_notes(value, model._limits)

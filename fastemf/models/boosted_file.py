@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastemf.boosting.cell_features import BASELINES, SCALE, CellFeatures
 from fastemf.boosting.combination import Combination, GroupShifts, Part
-from fastemf.boosting.coverage_report import CoverageReport, GroupCoverage
+from fastemf.boosting.coverage_report import DECILES, CoverageReport
 from fastemf.boosting.forest import ARRAYS, Forest
 from fastemf.boosting.model_fit import Fits
 from fastemf.boosting.normal_scores import NormalScores
@@ -23,6 +22,7 @@ from fastemf.models.factorization import Factorization
 from fastemf.models.file import StoredModel, write_model
 from fastemf.models.fit_record import Arrays
 from fastemf.support.array_file import check_keys, require
+from fastemf.support.records import unpack_record
 from fastemf.tuning.corrections import check_numbers
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
-    "col_features", "features", "reports", "group",
+    "col_features", "features", "reports", "groups",
 }  # fmt: skip
 HISTORY = ("row_history", "col_history")
 KNOTS = ("knots", "scores")
@@ -44,9 +44,12 @@ LARGEST = 1e100  # of numbers that are added and multiplied
 
 
 def write_boosted(
-    path: str | os.PathLike[str], kind: str, model: Boosted, reports: Sequence[dict[str, Any]]
+    path: str | os.PathLike[str], kind: str, model: Boosted, more: dict[str, Any]
 ) -> None:
-    """Write a model to one file, atomically; the first fit holds the labels."""
+    """Write a model to one file, atomically; `more` is for the header.
+
+    The first fit holds the labels.
+    """
     features, combination = model.features, model.combination
     arrays: Arrays = dict(zip(HISTORY, features.history, strict=True))
     arrays |= {"centres": features.centres, "kappas": features.kappas}
@@ -61,7 +64,7 @@ def write_boosted(
         "levels": [one.level for one in features.objectives],
         "fitted": len(model.fits), "folds": len(model.fits[0]),
         "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
-        "reports": list(reports),
+        **more,
     }  # fmt: skip
     tables: tuple[FeatureTable | FeatureSchema, ...] = (
         features.rows, features.cols, features.observed,
@@ -69,10 +72,8 @@ def write_boosted(
     for name, table in zip(FEATURES, tables, strict=True):
         header[name], packed = table.pack()
         arrays |= {f"{name}_{key}": array for key, array in packed.items()}
-    shifts = combination.shifts
-    header["group"] = None if shifts is None else shifts.column
-    if shifts is not None:
-        arrays["group_shifts"] = shifts.by_code
+    if combination.shifts is not None:
+        arrays["group_shifts"] = combination.shifts.by_code
     fits = {
         _name(place, fold): fit
         for place, level in enumerate(model.fits)
@@ -83,8 +84,8 @@ def write_boosted(
     write_model(path, kind, fits, header, arrays)
 
 
-def unpack_boosted(stored: StoredModel, objective: str) -> tuple[dict[str, Any], list[Any]]:
-    """Check the content of a file, and return fields of the model and the coverage reports."""
+def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
+    """Check the content of a file but the reports, and return fields of the model."""
     header, arrays = stored.header, stored.arrays
     check_keys(header.keys(), HEADER, "header field")
     require(header["objective"] == objective, f"objective must be {objective}")
@@ -112,7 +113,7 @@ def unpack_boosted(stored: StoredModel, objective: str) -> tuple[dict[str, Any],
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
         "combination": Combination(known, cold, low, high, shifts),
-    }, header["reports"]
+    }
 
 
 def _name(place: int, fold: int) -> str:
@@ -123,7 +124,7 @@ def _check_names(header: dict[str, Any], arrays: Arrays) -> None:
     """Check that no array is missing or unknown."""
     count = len(header["levels"])
     wanted = {*HISTORY, *KNOTS, "centres", "kappas"}
-    wanted |= set() if header["group"] is None else {"group_shifts"}
+    wanted |= {"group_shifts"} & arrays.keys()
     wanted |= {f"{name}_{key}" for name, keys in FEATURES.items() for key in keys}
     wanted |= {f"{kind}_{key}" for kind in KINDS for key in STARTS}
     wanted |= {f"{kind}_{t}_{key}" for kind in KINDS for t in range(count) for key in ARRAYS}
@@ -173,21 +174,19 @@ def _unpack_features(
 def _unpack_shifts(
     header: dict[str, Any], arrays: Arrays, features: CellFeatures, n_fits: int
 ) -> GroupShifts | None:
-    """Check the shifts of groups, if there are any."""
-    column = header["group"]
-    if column is None:
+    """Check the groups and their shifts, if there are any."""
+    name, shifts = header["groups"], arrays.get("group_shifts")
+    require(shifts is None or name is not None, "group_shifts must be of groups")
+    if name is None:
         return None
-    sizes = {
-        n_fits + 1 + place: len(categories)
-        for name in (one for names in features.names for one in names)
-        for place, categories in [features.place(name)]
-        if categories is not None
-    }
-    require(type(column) is int and column in sizes, "group must be a feature of categories")
-    shifts = arrays["group_shifts"]
-    check_numbers("group_shifts", shifts, sizes[column], len(header["levels"]))
+    is_known = any(name in names for names in features.names)
+    place, categories = features.place(name) if is_known else (0, None)
+    require(categories is not None, "groups must be a feature of categories")
+    if shifts is None:
+        return None
+    check_numbers("group_shifts", shifts, len(categories or ()), len(header["levels"]))
     require(bool((np.abs(shifts) <= LARGEST).all()), f"group_shifts must be up to {LARGEST:g}")
-    return GroupShifts(column, shifts)
+    return GroupShifts(n_fits + 1 + place, shifts)
 
 
 def _unpack_parts(
@@ -236,62 +235,20 @@ def _unpack_fits(stored: StoredModel) -> Fits:
     return fits
 
 
-PROPORTIONS = ("coverage", "dense_coverage", "deciles")  # NaN if no cell is verifiable
-TYPES = {"float": float, "int": int, "bool": bool, "str": str}
-
-
-def unpack_coverage(records: Any, taus: list[float]) -> tuple[CoverageReport, ...]:
+def unpack_coverage(header: dict[str, Any]) -> tuple[CoverageReport, ...]:
     """Check one coverage report per quantile."""
-    right = isinstance(records, list) and len(records) == len(taus)
-    require(right, "coverage must be one report per quantile")
-    reports = []
-    for record, tau in zip(records, taus, strict=True):
-        require(isinstance(record, dict), "coverage must have the fields of a report")
-        names = {field.name for field in fields(CoverageReport)}
-        check_keys(record.keys(), names, "field of coverage")
-        for field in fields(CoverageReport):
-            value, kind = record[field.name], str(field.type)
-            is_right = _is_proportion if field.name in PROPORTIONS else _is_number
-            if field.name in ("cold", "groups"):
-                record[field.name] = _unpack_groups(value)
-                continue
-            if kind.startswith("tuple"):
-                length = 2 if field.name == "interval" else 10
-                right = isinstance(value, list) and len(value) == length
-                right = right and all(map(is_right, value))
-                record[field.name] = tuple(value) if right else ()
-            elif kind.startswith("dict"):
-                right = isinstance(value, dict) and set(value) == set(BASELINES)
-                right = right and all(map(_is_number, value.values()))
-            elif kind == "float":
-                right = is_right(value)
-            else:
-                right = type(value) is TYPES[kind]
-            require(right, f"coverage must have a valid {field.name}")
-        require(record["tau"] == tau, "coverage must be of the stored quantiles")
-        reports.append(CoverageReport(**record))
-    return tuple(reports)
-
-
-def _unpack_groups(records: Any) -> tuple[GroupCoverage, ...]:
-    """Check the coverage of groups."""
-    require(isinstance(records, list), "groups of coverage must be a list")
-    found = []
-    for record in records:
-        right = isinstance(record, dict)
-        right = right and set(record) == {field.name for field in fields(GroupCoverage)}
-        right = right and type(record["name"]) is str and type(record["cells"]) is int
-        right = right and isinstance(record["interval"], list) and len(record["interval"]) == 2
-        right = right and all(map(_is_proportion, [record["coverage"], *record["interval"]]))
-        right = right and _is_number(record["pinball"]) and _is_number(record["baseline"])
-        require(right, "groups of coverage must have valid fields")
-        found.append(GroupCoverage(**record | {"interval": tuple(record["interval"])}))
-    return tuple(found)
-
-
-def _is_proportion(value: Any) -> bool:
-    return type(value) is float and (math.isnan(value) or 0 <= value <= 1)
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is float and math.isfinite(value)
+    records, taus = header["reports"], header["levels"]
+    require(isinstance(records, list), "coverage must be a list of reports")
+    reports = tuple(unpack_record(CoverageReport, record, "coverage") for record in records)
+    require([one.tau for one in reports] == taus, "coverage must be one report per quantile")
+    for one in reports:
+        groups = (*one.cold, *one.groups)
+        proportions = [one.coverage, one.dense_coverage, *one.deciles]
+        proportions += [part for group in groups for part in (group.coverage, *group.interval)]
+        losses = [one.pinball, one.verifiable, *one.interval, *one.baselines.values()]
+        losses += [loss for group in groups for loss in (group.pinball, group.baseline)]
+        right = all(math.isnan(part) or 0 <= part <= 1 for part in proportions)
+        right = right and all(map(math.isfinite, losses)) and len(one.deciles) == DECILES
+        require(right, "coverage must have proportions, and finite losses")
+        require(set(one.baselines) == set(BASELINES), "coverage must have losses of all baselines")
+    return reports

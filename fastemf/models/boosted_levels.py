@@ -114,7 +114,8 @@ class BoostedLevels(LevelMethods, Boosted):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""
-        write_boosted(path, BOOSTED_LEVELS, self, [asdict(report) for report in self.reports])
+        reports = [asdict(report) for report in self.reports]
+        write_boosted(path, BOOSTED_LEVELS, self, {"reports": reports, "groups": None})
 
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         predicted = self._predict_cells(cells.rows, cells.cols, cells.side)

@@ -121,7 +121,7 @@ class Entities:
         return np.column_stack([self.factor, self.intercepts])
 
     def positions(self, given: Any, what: str) -> Ints:
-        """Return the indices of entities given by label or index; -1 for an unknown label.
+        """Return the indices of entities given by label or index; -1 for an unknown one.
 
         Examples
         --------
@@ -133,7 +133,8 @@ class Entities:
         [1, -1]
         """
         if self.labels is None:
-            return check_indices(given, what, self.size)
+            found = check_indices(given, what, None)
+            return np.where(found < self.size, found, -1)
         return self.labels.positions(given, what=what)
 
     def position(self, given: Any) -> int | None:
@@ -157,7 +158,7 @@ class Entities:
         return int(given) if 0 <= given < self.size else None
 
     def known_positions(self, given: Any, what: str) -> Ints:
-        """Return the indices of entities as `positions` does; unknown labels raise ValueError.
+        """Return the indices of entities as `positions` does; unknown ones are an error.
 
         Examples
         --------
@@ -168,6 +169,8 @@ class Entities:
         >>> regions.known_positions("us", "rows").tolist()
         1
         """
+        if self.labels is None:
+            return check_indices(given, what, self.size)
         found = self.positions(given, what)
         check_known((found, given, what))
         return found

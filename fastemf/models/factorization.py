@@ -90,6 +90,8 @@ class Factorization(Model):
     censored : (str, float), or None
         The censoring limit of the training data, such as ``("right", 20.0)``. Methods that take
         data use it by default.
+    weighted : bool
+        Whether the training data had weights other than 1.
     history : tuple of SweepRecord
         One record per sweep. The factors are those of the last accepted sweep or, with validation,
         of the first sweep with the lowest ``validation_loss``.
@@ -117,6 +119,7 @@ class Factorization(Model):
     value_name: str | None = None
     imputation: Imputation | None = None
     censored: tuple[str, float] | None = None
+    weighted: bool = False
 
     # --- parts -----------------------------------------------------------------------------
 

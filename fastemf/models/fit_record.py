@@ -33,7 +33,7 @@ Header = dict[str, Any]
 Arrays = dict[str, Array]
 Parsed = TypeVar("Parsed")
 
-SCALARS: dict[str, type] = {"reg_scaling": str, "family": str, "converged": bool}
+SCALARS: dict[str, type] = {"reg_scaling": str, "family": str, "converged": bool, "weighted": bool}
 SCALARS |= dict.fromkeys(("omega", "mu", "reg", "intercept_reg", "scale", "shift"), float)
 FAMILIES = ("equal", "weighted", "ridged")
 # Array names, each for rows and for columns.

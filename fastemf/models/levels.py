@@ -34,6 +34,7 @@ class LevelMethods(Model):
     def spread(
         self, rows: Any, cols: Any = None, *, lower: float | None = None,
         upper: float | None = None, unseen: str = "model", unknown: str = "error",
+        features: Any = None, row_features: Any = None, col_features: Any = None,
     ) -> Array:  # fmt: skip
         """Compute the difference between two levels in the cells (rows[i], cols[i]).
 
@@ -42,7 +43,7 @@ class LevelMethods(Model):
 
         Parameters
         ----------
-        rows, cols, unseen, unknown
+        rows, cols, unseen, unknown, features, row_features, col_features
             As in `predict`.
         lower, upper
             Two of the fitted levels; the default is the lowest and the highest.
@@ -66,7 +67,10 @@ class LevelMethods(Model):
                 f"lower must be a level below upper, got {self.omegas[low]:g} and "
                 f"{self.omegas[high]:g}"
             )
-        predicted = self.predict(rows, cols, unseen=unseen, unknown=unknown)
+        predicted = self.predict(
+            rows, cols, unseen=unseen, unknown=unknown, features=features,
+            row_features=row_features, col_features=col_features,
+        )  # fmt: skip
         return np.asarray(predicted[..., high] - predicted[..., low])
 
     def _place(self, omega: Any, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import astuple
 from typing import Any
 
 from fastemf.boosting.objective import EXPECTILE, QUANTILE
@@ -21,17 +22,18 @@ from fastemf.models.file import (
 from fastemf.models.levels import Levels
 from fastemf.models.quantiles import Quantiles
 from fastemf.support.array_file import check_keys, require
+from fastemf.support.records import unpack_record
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Read a model saved by `Factorization.save`, `Levels.save` or `Quantiles.save`.
+    """Read a model saved by `Factorization.save` or the `save` of another model.
 
     Nothing is unpickled, so a model file cannot run code. Keys, shapes, types and values are
     checked, and memory is bounded by the size of the file.
 
     Returns
     -------
-    Factorization, Levels or Quantiles
+    Factorization, Levels, BoostedLevels or Quantiles
         The saved model.
 
     Raises
@@ -59,26 +61,24 @@ def load(path: str | os.PathLike[str]) -> Any:
         if stored.kind == LEVELS:
             return Levels(_unpack_levels(stored))
         if stored.kind == BOOSTED_LEVELS:
-            fields, reports = unpack_boosted(stored, EXPECTILE)
-            return BoostedLevels(**fields, reports=_unpack_reports(reports, fields))
-        fields, reports = unpack_boosted(stored, QUANTILE)
-        taus = [one.level for one in fields["features"].objectives]
-        return Quantiles(**fields, coverage=unpack_coverage(reports, taus))
+            fields = unpack_boosted(stored, EXPECTILE)
+            return BoostedLevels(**fields, reports=_unpack_reports(stored.header, fields))
+        fields = unpack_boosted(stored, QUANTILE)
+        coverage = unpack_coverage(stored.header)
+        return Quantiles(**fields, coverage=coverage, groups=stored.header["groups"])
 
 
-def _unpack_reports(records: Any, fields: dict[str, Any]) -> tuple[LevelReport, ...]:
+def _unpack_reports(header: dict[str, Any], fields: dict[str, Any]) -> tuple[LevelReport, ...]:
     """Check one report per level."""
-    levels = [one.level for one in fields["features"].objectives]
-    right = isinstance(records, list) and len(records) == len(levels)
-    require(right, "reports must be one per level")
+    records, levels = header["reports"], header["levels"]
     own = {level[0].omega for level in fields["fits"][:-1]}
     require(set(levels) <= own, "levels must be those of the fits")
-    names = set(LevelReport.__dataclass_fields__)
-    for record, level in zip(records, levels, strict=True):
-        right = isinstance(record, dict) and set(record) == names
-        right = right and all(type(one) is float and not math.isinf(one) for one in record.values())
-        require(right and record["omega"] == level, "reports must have numbers of each level")
-    return tuple(LevelReport(**record) for record in records)
+    require(isinstance(records, list), "reports must be a list")
+    reports = tuple(unpack_record(LevelReport, record, "reports") for record in records)
+    require([one.omega for one in reports] == levels, "reports must be one per level")
+    right = not any(math.isinf(number) for one in reports for number in astuple(one))
+    require(right, "reports must have finite numbers")
+    return reports
 
 
 def _unpack_levels(stored: StoredModel) -> tuple[Factorization, ...]:

@@ -129,8 +129,9 @@ class Model(SearchMethods):
         R
             Held-out observations, in any form that `fastemf.complete` accepts except a store.
         unknown
-            Treatment of unknown labels: ``"error"``; with ``"nan"`` their observations are left
-            out and counted; with ``"model"`` they are predicted as in `predict`.
+            Treatment of unknown labels, or of indices beyond the last: ``"error"``; with
+            ``"nan"`` their observations are left out and counted; with ``"model"`` they are
+            predicted as in `predict`.
         rows, cols, values, weights, shape
             As in `fold_in`.
         censored
@@ -173,7 +174,7 @@ class Model(SearchMethods):
             features=self._ask_features(features), censored=self._find_censored(R, censored),
         )  # fmt: skip
         if unknown == "error":
-            check_known_cells((given.rows, given.cols), given.labels, items)
+            check_known_cells(self.axes, (given.rows, given.cols), given.labels, items)
         side = self._read_features(None, *items, given.rows.shape, given.labels, by_label=True)
         given = given._replace(items=side[:2])
         cells = given.select_known() if unknown == "nan" else given

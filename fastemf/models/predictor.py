@@ -21,7 +21,13 @@ from fastemf.reporting.tabular import Columns, add_columns, hold_table
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.display_names import quantile_name
 from fastemf.support.memory import check_memory
-from fastemf.support.validation import check_choice, check_clip, check_fitted_level, check_flag
+from fastemf.support.validation import (
+    check_choice,
+    check_clip,
+    check_fitted_level,
+    check_flag,
+    check_indices,
+)
 
 UNKNOWN = ("error", "nan", "model")  # how to treat unknown labels
 NEW = np.array(["", "new column", "new row", "new row and column"], object)
@@ -187,10 +193,11 @@ class Predictor(Described):
             predicts ``mu + shift`` plus the intercept of the other side, or 0 without intercepts;
             ``"nan"`` returns NaN.
         unknown
-            Prediction of cells whose row or column label is not in the model. ``"error"`` raises a
-            `ValueError`; ``"nan"`` returns NaN; ``"model"`` treats the label as a row or column
-            without observations, with an effect of 0 and average noise in the correction tables.
-            Without intercepts, ``"model"`` also returns NaN.
+            Prediction of cells whose row or column label is not in the model, or whose index is
+            beyond the last in a model without labels. ``"error"`` raises a `ValueError` or an
+            `IndexError`; ``"nan"`` returns NaN; ``"model"`` treats them as rows or columns without
+            observations, with an effect of 0 and average noise in the correction tables. Without
+            intercepts, ``"model"`` also returns NaN.
         clip
             ``(low, high)``: predictions outside are set to the bound; None leaves a side open. Use
             ``clip=(0, None)`` for quantities that cannot be negative. NaN stays NaN.
@@ -326,7 +333,7 @@ class Predictor(Described):
         axes = self.axes
         i, j = axes[0].positions(rows, "rows"), axes[1].positions(cols, "cols")
         if unknown == "error":
-            check_known_cells((i, j), (rows, cols), extra[1:])
+            check_known_cells(axes, (i, j), (rows, cols), extra[1:])
         try:
             shape = np.broadcast_shapes(i.shape, j.shape)
         except ValueError:
@@ -381,11 +388,18 @@ def is_strict(unknown: str, extra: tuple[Any, Any, Any]) -> bool:
 
 
 def check_known_cells(
-    places: tuple[Ints, Ints], labels: tuple[Any, Any], features: tuple[Any, Any]
+    axes: Axes, places: tuple[Ints, Ints], given: tuple[Any, Any], features: tuple[Any, Any]
 ) -> None:
-    """Raise an error for unknown labels, at position -1, of a side without given features."""
-    sides = zip(places, labels, ("rows", "cols"), features, strict=True)
-    check_known(*(side[:3] for side in sides if side[3] is None))
+    """Raise an error for unknown labels or indices of a side without given features.
+
+    Labels are unknown at position -1.
+    """
+    sides = zip(axes, places, given, ("rows", "cols"), features, strict=True)
+    strict = [side[:4] for side in sides if side[4] is None]
+    for axis, _, indices, what in strict:
+        if axis.labels is None:
+            check_indices(indices, what, axis.size)
+    check_known(*(side[1:] for side in strict if side[0].labels is not None))
 
 
 def _clip(predicted: Array, bounds: tuple[Any, Any] | None) -> Array:

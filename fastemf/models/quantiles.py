@@ -63,6 +63,8 @@ class Quantiles(Boosted):
         Linear starts and boosted trees that combine fits and features into quantiles.
     coverage : tuple of CoverageReport
         Out-of-fold coverage of each quantile.
+    groups : str, or None
+        Name of the side feature whose categories the coverage reports list.
 
     See Also
     --------
@@ -83,6 +85,7 @@ class Quantiles(Boosted):
     _of_quantiles: ClassVar = True
 
     coverage: tuple[CoverageReport, ...]
+    groups: str | None = None
 
     @property
     def taus(self) -> tuple[float, ...]:
@@ -247,7 +250,8 @@ class Quantiles(Boosted):
         >>> fastemf.load(path).taus
         (0.5, 0.9)
         """
-        write_boosted(path, QUANTILES, self, [asdict(report) for report in self.coverage])
+        reports = [asdict(report) for report in self.coverage]
+        write_boosted(path, QUANTILES, self, {"reports": reports, "groups": self.groups})
 
     def _place(self, tau: Any, name: str) -> int:
         return check_fitted_level(tau, self.taus, name, "quantiles")

@@ -109,13 +109,15 @@ def read_observations(
     *,
     features: Any = None,
     new: int | None = None,
+    beyond: bool = False,
     n_jobs: int = -1,
 ) -> Observations:
     """Open `R` in the order of a model's rows and columns, and check its shape and labels.
 
     Tables and triplets are matched by the labels of the model, if it has any; a matrix without
     labels is in the order of the model. The axis `new`, if given, has the size and the labels of
-    the data instead. `features` are as in `fastemf.sources.memory.observe`.
+    the data instead. With `beyond`, data without labels may have more rows and columns than the
+    model. `features` are as in `fastemf.sources.memory.observe`.
     """
     n_threads = count_threads(n_jobs)
     sizes = axes[0].size, axes[1].size
@@ -124,7 +126,10 @@ def read_observations(
         if names != NO_NAMES:
             raise ValueError(f"the fit has no labels to match a table by, got columns {names}")
         if shape is None and _is_triplets(R):
-            shape = sizes if new is None else _new_shape(sizes, new, R[new])
+            shape = sizes
+            for axis in (0, 1):
+                if beyond or axis == new:
+                    shape = _new_shape(shape, axis, R[axis], least=sizes[axis] if beyond else 0)
         observed = observe(
             R, weights=weights, shape=shape, censored=censored, n_threads=n_threads,
             features=features,
@@ -140,7 +145,7 @@ def read_observations(
             continue
         if not np.array_equal(ours.values, theirs.values):
             raise ValueError("the observations have other labels than the fit")
-    _check_shape(observed.shape, sizes, new)
+    _check_shape(observed.shape, sizes, new, beyond=beyond)
     return observed
 
 
@@ -150,11 +155,12 @@ def read_cells(
 ) -> CellValues:  # fmt: skip
     """Read observations to evaluate a model on; labelled ones are not grouped by row.
 
-    Unless `strict`, unknown labels are at -1. Columns of features that a table lacks are missing.
+    Unless `strict`, unknown labels and indices beyond the last are at -1. Columns of features that
+    a table lacks are missing.
     """
     limit = parse_limit(censored)
     if axes[0].labels is None or isinstance(R, Observations):
-        cells = _cells_by_row(axes, R, names, weights, shape, features, censored)
+        cells = _cells_by_row(axes, R, names, weights, shape, strict, features, censored)
     elif file_lists.is_source(R):
         cells = _read_file(axes, R, names, weights, shape, strict, features, censored)
     else:
@@ -174,8 +180,8 @@ def _read_file(
     texts = _text_columns(axes, names)
     listed: list[str] = []
     if features is not None:
-        R, listed, more = find_columns(R, features.schema)
-        texts += more
+        R, listed = find_columns(R, features.schema)
+        texts += features.schema.texts
     with table_files.naming(R):
         content, where = table_files.read_file(R, columns, numbers, texts, features=listed)
         given = (shape, strict, where, features, censored)
@@ -215,7 +221,7 @@ def _read_labelled(
         if features is not None:
             encoded = encode_given(features.schema, features.given, found.values.shape)
     else:
-        return _cells_by_row(axes, R, names, weights, shape, features, censored)
+        return _cells_by_row(axes, R, names, weights, shape, strict, features, censored)
     i, j, values, v = found.rows, found.cols, found.values, found.weights
     checked = check_entries(
         EntryArrays(
@@ -239,16 +245,23 @@ def _read_codes(R: Any, censored: Any, values: Array, at: Any) -> Array | None:
 
 
 def _cells_by_row(
-    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any,
+    axes: Axes, R: Any, names: ColumnNames, weights: Any, shape: Any, strict: bool,
     features: GivenFeatures | None, censored: Any,
 ) -> CellValues:  # fmt: skip
-    given = None if features is None else features.given
-    observed = read_observations(axes, R, names, weights, shape, censored, features=given)
+    given, is_labelled = None if features is None else features.given, axes[0].labels is not None
+    observed = read_observations(
+        axes, R, names, weights, shape, censored, features=given,
+        beyond=not strict and not is_labelled,
+    )  # fmt: skip
     side, encoded = observed.by_row, None if features is None else features.by_row(observed)
     v = side.weights if side.weights.size else None
-    labels = axes[0].ids()[side.keys], axes[1].ids()[side.indices]
+    i, j = labels = side.keys, side.indices
+    if is_labelled:
+        labels = axes[0].ids()[i], axes[1].ids()[j]
+    else:
+        i, j = axes[0].positions(i, "rows"), axes[1].positions(j, "cols")
     codes = side.censored if side.censored.size else None
-    return CellValues(side.keys, side.indices, side.values, v, encoded, labels, codes=codes)
+    return CellValues(i, j, side.values, v, encoded, labels, codes=codes)
 
 
 def _default_names(axes: Axes, names: ColumnNames) -> ColumnNames:
@@ -270,16 +283,23 @@ def _is_triplets(R: Any) -> bool:
     return isinstance(R, tuple) and len(R) == 3
 
 
-def _new_shape(sizes: tuple[int, int], new: int, indices: Any) -> tuple[int, int]:
-    """Return the shape of triplets with one new axis."""
+def _new_shape(
+    sizes: tuple[int, int], new: int, indices: Any, *, least: int = 0
+) -> tuple[int, int]:
+    """Return the shape of triplets with one new axis, of at least a given size."""
     given = check_indices(indices, ("rows", "cols")[new], None)
-    count = int(np.max(given, initial=0)) + 1
+    count = max(int(np.max(given, initial=0)) + 1, least)
     check_positions((count,), given.size)
     return (count, sizes[1]) if new == 0 else (sizes[0], count)
 
 
-def _check_shape(found: tuple[int, int], sizes: tuple[int, int], new: int | None) -> None:
-    if new is None:
+def _check_shape(
+    found: tuple[int, int], sizes: tuple[int, int], new: int | None, *, beyond: bool
+) -> None:
+    if beyond:
+        if found[0] < sizes[0] or found[1] < sizes[1]:
+            raise ValueError(f"R must have at least the fit's shape {sizes}, got {found}")
+    elif new is None:
         if found != sizes:
             raise ValueError(f"R must have the fit's shape {sizes}, got {found}")
     elif found[1 - new] != sizes[1 - new]:

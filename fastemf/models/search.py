@@ -55,8 +55,8 @@ class SearchMethods(Predictor):
             the fit, every line marks a cell as seen, whatever its value; unknown labels are
             ignored. The data are read in each call, so rank many rows at once.
         unknown
-            Treatment of rows with an unknown label, as in `predict`: ``"error"``; with ``"nan"``
-            they get no columns, with ``"model"`` those of a row without observations.
+            Treatment of rows with an unknown label or index, as in `predict`: ``"error"``; with
+            ``"nan"`` they get no columns, with ``"model"`` those of a row without observations.
         clip
             As in `predict`. It bounds the listed values, not their order.
         features, row_features

@@ -12,6 +12,8 @@ from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.schema import SideFeatures
 from fastemf.inputs.tables import ColumnNames
 from fastemf.loss import sign_weights
+from fastemf.models.boosted import Boosted
+from fastemf.models.boosted_levels import BoostedLevels
 from fastemf.models.factorization import Factorization
 from fastemf.models.levels import Levels
 from fastemf.models.quantiles import Quantiles
@@ -36,7 +38,7 @@ class EvaluatedModel:
         Number of other observations, whose labels are not in the model.
     """
 
-    model: Factorization | Levels | Quantiles
+    model: Factorization | Levels | BoostedLevels | Quantiles
     cells: CellValues
     left_out: int
 
@@ -48,9 +50,7 @@ class EvaluatedModel:
     @property
     def levels(self) -> tuple[float, ...]:
         """The quantiles or expectile levels, in increasing order."""
-        if isinstance(self.model, Quantiles):
-            return self.model.taus
-        return self.model.omegas if isinstance(self.model, Levels) else (self.model.omega,)
+        return self.model._fitted
 
     @property
     def names(self) -> list[str]:
@@ -59,9 +59,9 @@ class EvaluatedModel:
 
     @property
     def fits(self) -> tuple[Factorization, ...]:
-        """The fit of each level; for quantiles, one of the underlying fits."""
-        if isinstance(self.model, Quantiles):
-            return (self.model.fits[0][0],)
+        """The fit of each level; for boosted models, one of the underlying fits."""
+        if isinstance(self.model, Boosted):
+            return self.model.fits[0][:1]
         return self.model.fits if isinstance(self.model, Levels) else (self.model,)
 
     @property
@@ -151,8 +151,10 @@ def read_evaluated(
     features: Any = None, censored: Any = None,
 ) -> EvaluatedModel:  # fmt: skip
     """Read observations once, and place them by the labels of a model."""
-    if not isinstance(model, Factorization | Levels | Quantiles):
-        raise TypeError(f"model must be a Factorization, Levels or Quantiles, got {type(model)}")
+    if not isinstance(model, Factorization | Levels | BoostedLevels | Quantiles):
+        raise TypeError(
+            f"model must be a Factorization, Levels, BoostedLevels or Quantiles, got {type(model)}"
+        )
     names = named_columns(model.axes, model.value_name, R, names)
     asked = model._ask_features(features)
     every = read_cells(

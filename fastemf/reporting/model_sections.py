@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from fastemf.models.boosted import Boosted
+from fastemf.models.boosted_levels import BoostedLevels
 from fastemf.models.factorization import Factorization
 from fastemf.models.quantiles import Quantiles
 from fastemf.plot.axes import ridge_axis
@@ -13,7 +15,7 @@ from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel
 from fastemf.support.arrays import Floats
-from fastemf.support.display_names import quantile_name
+from fastemf.support.display_names import expectile_name, quantile_name
 from fastemf.tuning.record import MEANING, Tuning
 
 LEFT, RIGHT, TOP, BOTTOM = 40.0, svg.WIDTH - 12.0, 12.0, 170.0
@@ -36,7 +38,7 @@ def about_section(evaluated: EvaluatedModel) -> str:
     """List the matrix, the terms of a prediction and the convergence of the fit."""
     facts = {"matrix": _matrix(evaluated), "predicts": _predicts(evaluated)}
     facts["terms"] = _terms(evaluated)
-    if not evaluated.is_quantiles:
+    if not isinstance(evaluated.model, Boosted):
         at = [f" at {name}" if len(evaluated.names) > 1 else "" for name in evaluated.names]
         pairs = list(zip(evaluated.fits, at, strict=True))
         facts["ridge"] = "; ".join(html.number(fit.reg) + at for fit, at in pairs)
@@ -81,9 +83,12 @@ def _terms(evaluated: EvaluatedModel) -> str:
     if first.rows.effects is not None:
         parts.append("correction tables")
     made = " + ".join(parts)
-    if isinstance(evaluated.model, Quantiles):
-        return f"{sum(map(len, evaluated.model.fits))} expectile fits, each {made}"
-    return made
+    if not isinstance(evaluated.model, Boosted):
+        return made
+    fits = sum(map(len, evaluated.model.fits))
+    features = [name for names in evaluated.model.features.names for name in names]
+    more = f" and the side features {', '.join(features)}" if features else ""
+    return f"trees that combine {fits} expectile fits{more}, each fit {made}"
 
 
 def _end(converged: bool, sweeps: int) -> str:
@@ -106,7 +111,7 @@ def factors_section(evaluated: EvaluatedModel) -> str:
     """Draw the contribution of each factor of each level."""
     if not evaluated.fits[0].k:
         return html.section("Factors", "The model has rank 0: intercepts without factors.")
-    names = evaluated.names if not evaluated.is_quantiles else [""]
+    names = [""] if isinstance(evaluated.model, Boosted) else evaluated.names
     cards = []
     for fit, name in zip(evaluated.fits, names, strict=True):
         sizes = factor_sizes(fit)
@@ -136,9 +141,11 @@ def _draw_factors(sizes: Floats) -> str:
 
 
 def tuning_section(evaluated: EvaluatedModel) -> str:
-    """Draw the candidates of each level; for quantiles, list the out-of-fold coverage."""
+    """Draw the candidates of each level; for boosted models, list the out-of-fold figures."""
     if isinstance(evaluated.model, Quantiles):
         return _coverage_section(evaluated.model)
+    if isinstance(evaluated.model, BoostedLevels):
+        return _levels_section(evaluated.model)
     cards, details = [], []
     for fit, name in zip(evaluated.fits, evaluated.names, strict=True):
         title = f"Candidates at {name}"
@@ -171,6 +178,15 @@ def _coverage_section(model: Quantiles) -> str:
         for one in model.coverage
     ]  # fmt: skip
     heads = ["", "coverage", "95 % CI", "cells", "pinball loss", "constant", "row + column"]
+    groups = [
+        [
+            f"{quantile_name(one.tau)}: {group.name}", float(group.coverage),
+            f"{group.interval[0]:.3f} to {group.interval[1]:.3f}", group.cells,
+            float(group.pinball), float(group.baseline),
+        ]
+        for one in model.coverage
+        for group in (*one.cold, *one.groups)
+    ]  # fmt: skip
     measured = all(one.measured for one in model.coverage)
     return html.section(
         "Out-of-fold coverage",
@@ -183,6 +199,24 @@ def _coverage_section(model: Quantiles) -> str:
             if one.censoring_note
         ),
         html.table(heads, lines),
+        html.details(
+            "Table of new rows, new columns and groups",
+            html.table([*heads[:5], "best baseline"], groups),
+        ),
+    )
+
+
+def _levels_section(model: BoostedLevels) -> str:
+    """List the out-of-fold figures of each boosted level."""
+    lines = [
+        [expectile_name(one.omega), one.effective_omega, one.loss, one.constant]
+        for one in model.reports
+    ]
+    return html.section(
+        "Out-of-fold levels",
+        "Effective level and expectile loss, measured when the levels were fitted: each cell was "
+        "predicted by fits that had not seen it.",
+        html.table(["", "effective level", "loss", "constant"], lines),
     )
 
 

@@ -37,7 +37,7 @@ def report(
     Parameters
     ----------
     model
-        A `Factorization`, `Levels` or `Quantiles`.
+        A fitted model: `Factorization`, `Levels`, `BoostedLevels` or `Quantiles`.
     R
         Held-out observations, in any form that `fastemf.complete` takes except a store.
     unknown

@@ -159,8 +159,8 @@ def observe(
     columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
     listed: list[str] = []
     if isinstance(features, FeatureSchema):
-        R, listed, more = find_columns(R, features)
-        texts += more
+        R, listed = find_columns(R, features)
+        texts += features.texts
     elif features is not None:
         listed = check_names(features)
     with table_files.naming(R):

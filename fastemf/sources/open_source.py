@@ -141,6 +141,12 @@ class Data:
         """The common limit in the form of the parameter `censored`, if there is one."""
         return None if self.limit is None else self.limit.as_pair
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether some of the training observations have weights other than 1."""
+        side = self.fitted.by_row
+        return not np.array_equal(side.mass, np.diff(side.indptr))
+
     @cached_property
     def is_censored(self) -> bool:
         """Whether some of the training observations are censored."""

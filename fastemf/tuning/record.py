@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fastemf.support.records import unpack_record
+
 NOTHING_ADDED = 0.995  # of a baseline's loss: above it a model does not improve on the baseline
 MEANING = {  # of each family, in words
     "constant": "no intercepts or factors",
@@ -202,7 +204,6 @@ def _ratio(loss: float, of: float) -> str:
 
 # --- in files ------------------------------------------------------------------------------------
 
-KINDS = {"int": int, "float": float, "str": str}
 MAY_BE_INFINITE = ("reg",)  # that of a model without factors
 MAY_BE_NAN = {  # if all residuals are 0, or nothing was tuned
     TuningStep: ("effective_omega",),
@@ -221,35 +222,19 @@ def unpack_tuning(record: Any) -> Tuning | None:
     """Make a record from plain values; ValueError if they are not one."""
     if record is None:
         return None
-    found = _check_fields(Tuning, record, {"steps": TuningStep, "baselines": Baseline})
-    tuning = Tuning(**found)
+    tuning = unpack_record(Tuning, record, "tuning")
+    parts: tuple[Any, ...] = (tuning, *tuning.steps, *tuning.baselines)
+    for part in parts:
+        for field in fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, (int, float)):
+                _check_number(field.name, value, MAY_BE_NAN[type(part)])
     first, last = (0, len(tuning.steps) - 1) if tuning.steps else (-1, -1)
     if not first <= tuning.chosen <= last:
         raise ValueError("tuning must have the step that was chosen")
     if not {step.family for step in tuning.steps} <= MEANING.keys():
         raise ValueError(f"tuning must have steps of the families {', '.join(MEANING)}")
     return tuning
-
-
-def _check_fields(kind: Any, record: Any, parts: dict[str, Any]) -> dict[str, Any]:
-    """Check the fields of a dataclass; `parts` are lists of other dataclasses, by name."""
-    if not isinstance(record, dict) or set(record) != {field.name for field in fields(kind)}:
-        raise ValueError(f"tuning must have the fields of {kind.__name__}")
-    found: dict[str, Any] = {}
-    for field in fields(kind):
-        name, value = field.name, record[field.name]
-        if name in parts:
-            if not isinstance(value, list):
-                raise ValueError(f"tuning must have a list of {name}")
-            found[name] = tuple(parts[name](**_check_fields(parts[name], one, {})) for one in value)
-            continue
-        expected: type = KINDS[str(field.type)]
-        if type(value) is not expected:
-            raise ValueError(f"tuning must have {expected.__name__} as {name}")
-        if expected is not str:
-            _check_number(name, value, MAY_BE_NAN[kind])
-        found[name] = value
-    return found
 
 
 def _check_number(name: str, value: Any, may_be_nan: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
 
-from fastemf.boosting.coverage_report import report_coverage
+from fastemf.boosting.coverage_report import report_coverage, report_group
 from fastemf.boosting.observed_cells import cells_at
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.limits import LEFT, RIGHT
@@ -81,6 +81,8 @@ def test_coverage_describes_the_verifiable_cells():
     assert (found.verifiable, found.cells, found.interval) == (0.0, 0, (0.0, 1.0))
     assert all(map(math.isnan, [found.coverage, found.dense_coverage, *found.deciles]))
     assert "nan" not in str(found)
+    line = str(report_group("eu", found))
+    assert line.startswith("eu: coverage cannot be checked, pinball loss")
     assert "beyond the censoring limit in 100.0% of the cells" in str(found)
 
 

@@ -126,6 +126,22 @@ def test_explanations_name_the_features():
         assert any("new" in note for note in found.notes) == (row == "new")
 
 
+def test_the_largest_of_many_groups_are_reported(tmp_path):
+    rng, sizes = np.random.default_rng(0), np.where(np.arange(130) % 13 < 3, 20, 22)
+    group = np.append(np.repeat(np.arange(130), sizes), np.arange(130, 150))  # and 20 of one cell
+    i, j = np.divmod(rng.permutation(60 * 50)[: group.size], 50)
+    log = pd.DataFrame({"client": i, "service": j, "group": [f"g{at:03}" for at in group]})
+    model = complete_quantiles(
+        log.assign(ms=rng.lognormal(size=group.size)), 0.5, 0, reg=1, max_iter=3,
+        features=["group"], groups="group", calibrate="groups", **NAMES,
+    )  # fmt: skip
+    [report] = model.coverage
+    assert [one.name for one in report.groups] == [f"g{at:03}" for at in np.flatnonzero(sizes > 20)]
+    assert not model.combination.shifts.by_code.any()  # too few cells
+    model.save(tmp_path / "model.npz")
+    assert fastemf.load(tmp_path / "model.npz").coverage == model.coverage
+
+
 def test_models_with_features_are_bitwise_equal(tmp_path):
     model, path = with_all(), tmp_path / "model.npz"
     model.save(path)

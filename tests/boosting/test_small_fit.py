@@ -57,6 +57,27 @@ def test_files_single_cells_and_explanations(make, tmp_path):
     assert "the client is new" in " ".join(found.notes)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_explanations_and_reports_of_censored_values(side):
+    sign = 1 if side == "right" else -1
+    limit = sign * float(LOG.ms.quantile(0.7))
+    cut = LOG.assign(ms=sign * np.minimum(LOG.ms, sign * limit))
+    given = {"censored": (side, limit), **NAMES, **SETTINGS}
+    model = fastemf.complete_quantiles(cut, (0.2, 0.8), 1, **given)
+    predicted = sign * model.predict_block(model.row_labels.values)
+    for tau, values in zip(model.taus, np.moveaxis(predicted, -1, 0), strict=True):
+        for at in (values.argmin(), values.argmax()):
+            i, j = np.unravel_index(at, values.shape)
+            found = model.explain(model.row_labels.values[i], model.col_labels.values[j], tau=tau)
+            is_beyond = bool(values[i, j] >= sign * limit)
+            assert ("extrapolated" in " ".join(found.notes)) == is_beyond
+            at_end = found.value in (model.combination.low, model.combination.high)
+            assert ("end of the range" in " ".join(found.notes)) == at_end
+    assert (predicted >= sign * limit).any()
+    assert (predicted < sign * limit).any()
+    assert "nan" not in str(model)
+
+
 @pytest.mark.parametrize("make", [quantiles, levels])
 def test_new_rows_are_appended(make):
     model = make()
@@ -68,7 +89,7 @@ def test_new_rows_are_appended(make):
     np.testing.assert_allclose(found, like, rtol=0.5)
 
 
-def test_groups_are_reported_and_calibrated(monkeypatch):
+def test_groups_are_reported_and_calibrated(monkeypatch, tmp_path):
     report = quantiles().coverage[1]
     assert [group.name for group in report.groups] == ["eu", "us"]
     weights = [group.cells for group in report.groups]
@@ -87,6 +108,11 @@ def test_groups_are_reported_and_calibrated(monkeypatch):
         np.testing.assert_allclose(after[own], before[own] + shift)
         assert shift != 0
         assert abs(group.coverage - 0.8) < 0.1
+    model.save(tmp_path / "model.npz")
+    loaded = fastemf.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(LOG)[:, 0], after)
+    assert loaded.groups == "region"
+    assert loaded.coverage == model.coverage
     with pytest.raises(ValueError, match="groups must be a feature of categories, got 'hour'"):
         fastemf.complete_quantiles(LOG, 0.5, 1, groups="hour", **NAMES, **SETTINGS)
     with pytest.raises(ValueError, match="groups must name a feature"):

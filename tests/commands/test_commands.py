@@ -677,6 +677,14 @@ def test_a_first_line_with_a_pair_is_refused(model, quiet, refused):
     assert "the first line looks like data" in refused("predict", "matrix.npz", "pairs.csv")
     Path("pairs.csv").write_text("0,7\n8,1\n")  # there is no column 7
     quiet("predict", "matrix.npz", "pairs.csv")
+    Path("pairs.csv").write_text("row,col\n9,1\n8,1\n")  # nor a row 9
+    assert "rows must be below 9, got 9" in refused("predict", "matrix.npz", "pairs.csv")
+    found = parsed(quiet("predict", "matrix.npz", "pairs.csv", "--unknown", "model"))
+    expected = fastemf.load("matrix.npz").predict([9, 8], 1, unknown="model")
+    assert floats(found["prediction"]) == expected.tolist()
+    found = parsed(quiet(*RANK, "matrix.npz", "9", "-n", "1", "--unknown", "model"))
+    every = fastemf.load("matrix.npz").predict(9, range(7), unknown="model")
+    assert floats(found["prediction"]) == [every.min()]
 
 
 def test_stores_of_texts_in_other_formats(log, quiet, refused):
@@ -815,6 +823,10 @@ def test_boosted_levels_equal_those_of_python(quiet):
     for report in expected.reports:
         assert str(report) in text
     assert quiet("info", "l.npz") == text
+    out = quiet("update", "l.npz", "log.csv", "--all", "-o", "again.npz")
+    assert "update    refitted\n" in out
+    options = {"at": (0.2, 0.8), "task": fastemf.complete_levels, "boost": True}
+    same_predictions("again.npz", by_api(max_iter=100, **options))
 
 
 @pytest.mark.compiled
@@ -909,6 +921,29 @@ def test_side_features_equal_those_of_python(side_model, quiet, refused):
     given = ["--all", "--row-features", "clients.csv", "-o", "again.npz"]
     quiet("update", "q.npz", "side.csv", *given)
     same_predictions("again.npz", quantiles_by_api(R="side.csv", max_iter=100, **options))
+
+
+@pytest.mark.compiled
+def test_an_update_with_all_data_repeats_groups_weights_and_ridge(side_model, quiet, refused):
+    log = parsed(Path("side.csv").read_text())
+    log = {name: np.tile(log[name], 3) for name in ("client", "service", "ms", "zone")}
+    log["ms"], log["calls"] = np.array(floats(log["ms"])), 1 + np.arange(1800) % 3
+    table_files.write_table("side.csv", log)
+    given = ["--features", "zone", "--weights", "calls", "--reg", "0.5"]
+    fit = ["quantiles", "side.csv", *AT, *SMALL, *given]
+    text = quiet(*fit, "--groups", "zone", "--calibrate", "-o", "q.npz")
+    assert "groups    zone, calibrated" in text
+    update = ["update", "q.npz", "side.csv", "--all", "-o", "again.npz"]
+    assert "--weights must be given for a refit of q.npz, which was" in refused(*update)
+    quiet(*update, "--weights", "calls")
+    options = {"features": ["zone"], "weights": "calls", "reg": 0.5, "groups": "zone"}
+    expected = quantiles_by_api(R="side.csv", max_iter=100, calibrate="groups", **options)
+    same_predictions("again.npz", expected)
+    found = fastemf.load("again.npz")
+    assert found.coverage == expected.coverage
+    assert found.groups == "zone"
+    assert [group.name for group in found.coverage[0].groups] == ["a", "b"]
+    assert np.any(found.combination.shifts.by_code)
 
 
 @pytest.mark.compiled

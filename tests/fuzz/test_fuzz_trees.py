@@ -11,7 +11,7 @@ import pytest
 from boosting.test_forest import random_features, random_forest
 from fuzz.mutations import count_of, mutants
 
-from fastemf.boosting.forest import Forest
+from fastemf.boosting.forest import Forest, ForestPredictor
 from fastemf.support.array_file import DamagedFileError, read_arrays
 
 SHORT, LONG = 300, 5000
@@ -31,7 +31,7 @@ def outcome(path, content, X):
         forest = Forest.unpack(read_arrays(path), N_FEATURES)
     except DamagedFileError:
         return "refused"
-    predicted, contributions = forest.predict(X), forest.contributions(X)
+    predicted, contributions = ForestPredictor([forest]).predict(X)[:, 0], forest.contributions(X)
     if not (np.isfinite(predicted).all() and np.isfinite(contributions).all()):
         return f"predicted {predicted}, contributions {contributions}"
     scale = np.abs(contributions).max(initial=1.0)

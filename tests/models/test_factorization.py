@@ -51,6 +51,18 @@ def test_all_predictions_are_the_model_equation(fit):
     assert fit.predict_block([]).shape == (0, 12)
 
 
+def test_indices_beyond_the_last_are_those_of_unknown_rows(fit):
+    new = fit.predict([15, 99, 2], [1, 12, 12], unknown="model")
+    expected = np.full(3, np.nan)
+    if fit.row_intercepts is not None:
+        expected = fit.constant + np.array([fit.col_intercepts[1], 0, fit.row_intercepts[2]])
+    np.testing.assert_allclose(new, expected, rtol=1e-12)
+    assert np.isnan(fit.predict([15, 2], 1, unknown="nan")).tolist() == [True, False]
+    best = fit.rank([15, 2], 12, order="smallest", unknown="model")
+    assert (best.cols[0] >= 0).all() == (fit.row_intercepts is not None)
+    assert best.cols[1].tolist() == fit.rank(2, 12, order="smallest").cols.tolist()
+
+
 def test_objective_and_effective_omega_on_other_data(fit):
     rng = np.random.default_rng(1)
     rows, cols = rng.integers(0, 15, 30), rng.integers(0, 12, 30)

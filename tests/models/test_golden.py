@@ -93,7 +93,7 @@ def small_quantiles():
             patch.setattr(f"fastemf.boosting.training.{name}", 2)
         return few_quantiles(
             pd.DataFrame(log), rows="client", cols="service", values="ms", features=["hour"],
-            row_features=pd.DataFrame(clients), col_features=pd.DataFrame(services),
+            row_features=pd.DataFrame(clients), col_features=pd.DataFrame(services), groups="site",
         )  # fmt: skip
 
 
@@ -142,6 +142,7 @@ def test_golden_quantiles_load():
     np.testing.assert_allclose(quantiles.predict_block(ROWS), expected, rtol=1e-9)
     assert (quantiles.row_labels.values == ROWS).all()
     assert quantiles.features.names == (("site",), ("cores",), ("hour",))
+    assert quantiles.groups == "site"
     assert [report.tau for report in quantiles.coverage] == list(quantiles.taus)
 
 

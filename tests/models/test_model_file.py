@@ -274,6 +274,7 @@ HEADER = {
     "imputation": [[2.0, 1.0], [0.0], [0.0, INF], 1],
     "tuning": [1, [], {}, "no"],
     "value_name": [7],
+    "weighted": [1, None],
     "history_fields": [["sweep"]],
 }  # fmt: skip
 RULES = {"format": "another program", "history_fields": "history must"}
@@ -382,6 +383,25 @@ def test_optional_parts_are_complete_or_absent(bad):
     assert_refused(bad({"noise": None}, **without), "noise must be given")
     for name in ("noise", "baselines", "imputation"):
         assert_refused(bad({name: None}), "is unknown")
+
+
+# --- groups of quantiles ------------------------------------------------------------------------
+
+
+def test_wrong_groups_and_shifts_are_refused(bad):
+    source = GOOD.with_name("quantiles-v1.npz")
+    quantiles = fastemf.load(source)
+    assert quantiles.groups == "site"
+    shifts = np.ones((2, len(quantiles.taus)))
+    shifted = fastemf.load(bad(source=source, group_shifts=shifts))
+    np.testing.assert_array_equal(shifted.combination.shifts.by_code, shifts)
+    assert_refused(bad({"groups": None}, source=source, group_shifts=shifts), "must be of groups")
+    for groups in ("hour", "x", 1, ["site"]):
+        assert_refused(
+            bad({"groups": groups}, source=source), "groups must be a feature of categories"
+        )
+    for wrong in (np.ones((3, 2)), shifts.astype(int), shifts * 1e101, shifts * np.nan):
+        assert_refused(bad(source=source, group_shifts=wrong), "group_shifts must")
 
 
 # --- several levels -------------------------------------------------------------------------

@@ -84,6 +84,25 @@ def test_features_of_rows_by_label_equal_those_by_cell(form, tmp_path):
         np.testing.assert_array_equal(values, again[:, 1])
 
 
+def test_features_from_a_stream_are_read_once():
+    table = pytest.importorskip("pyarrow").Table.from_pandas(VIEWERS)
+    found = fitted().predict(NEW, row_features=table.to_reader())
+    np.testing.assert_array_equal(found, fitted().predict(NEW, row_features=table))
+
+
+def test_categories_in_files_are_text(tmp_path):
+    lines = VIEWERS.assign(zone=np.array(["01234", "7", "x"])[np.arange(40) % 3])
+    quantiles = fit(LOG, **NAMES, features=OBSERVED, row_features=lines)
+    lines[30:31].to_csv(tmp_path / "v30.csv", index=False)  # its zone looks like a number
+    path = tmp_path / "v30.csv"
+    found = quantiles.fold_in(NEW, row_features=path).features.rows
+    own = quantiles.features.rows.values[quantiles.axes[0].positions(["v0"], "rows")]
+    assert found.values[0, 1] == own[0, 1]
+    given = {name: lines[name][30] for name in ("age", "zone")}
+    expected = quantiles.predict(NEW.viewer, NEW.video, features=NEW[OBSERVED], row_features=given)
+    np.testing.assert_array_equal(quantiles.predict(NEW, row_features=path), expected)
+
+
 def test_known_labels_without_a_line_keep_their_features():
     known = HELD_OUT[60:]
     lines = pd.DataFrame({"viewer": ["v30"], "age": [33.0]})
@@ -175,6 +194,67 @@ def test_sparse_matrices_and_triplets_without_labels():
 
 
 # --- new rows ---------------------------------------------------------------------------------
+
+
+def test_indices_beyond_the_last_are_new_without_labels(tmp_path):
+    (rows, cols, s), features, quantiles = without_labels()
+    m, n = quantiles.shape
+    asked = {"features": {"hour": 3, "day": "sun"}, "row_features": {"age": [AGES[30], AGES[3]]}}
+    new = quantiles.predict([m, 3], 2, **asked)
+    np.testing.assert_array_equal(quantiles.predict([m + 7, 3], 2, **asked), new)
+    assert not np.array_equal(quantiles.predict(m, 2, unknown="model"), new[0])
+    high = quantiles.interval([m, 3], 2, coverage=0.5, side="below", **asked).upper
+    np.testing.assert_array_equal(high, new[:, 0])
+    own = {"features": asked["features"], "row_features": {"age": AGES[30]}}
+    found = quantiles.explain(m, 2, tau=0.5, **own)
+    assert found.value == new[0, 0]
+    assert found.notes[0].startswith("the row is new")
+    best = quantiles.rank([m, 3], n, order="smallest", tau=0.5, **asked)
+    for row, cols_of, values, age in zip((m, 3), *best, asked["row_features"]["age"], strict=True):
+        given = {"features": asked["features"], "row_features": {"age": age}}
+        np.testing.assert_array_equal(quantiles.predict(row, cols_of, **given)[:, 0], values)
+    hidden = quantiles.predict([[m, 3], [3, 3]], [[2, n], [n, 2]], unknown="nan")
+    assert np.isnan(hidden[..., 0]).tolist() == [[True, True], [True, False]]
+
+    # An evaluation, with a line per index: those of new rows follow those of the model.
+    held_out = np.append(rows, [m, m + 1]), np.append(cols, [0, 1]), np.append(s, [9.0, 11.0])
+    lines = pd.DataFrame({"age": AGES[: m + 2]})
+    lines.to_csv(tmp_path / "rows.csv", index=False)
+    more = {name: np.append(column, column[:2]) for name, column in features.items()}
+    ages = {"age": AGES[held_out[0]]}
+    predicted = quantiles.predict(*held_out[:2], features=more, row_features=ages)
+    for given in (lines, tmp_path / "rows.csv"):
+        found = quantiles.evaluate(held_out, features=more, row_features=given)
+        same_losses(found, pd.DataFrame({"s": held_out[2]}), predicted)
+    matrix = sp.coo_array((held_out[2], held_out[:2]), shape=(m + 5, n))
+    found = quantiles.evaluate(matrix, unknown="model", features=more)
+    predicted = quantiles.predict(*held_out[:2], features=more, unknown="model")
+    same_losses(found, pd.DataFrame({"s": held_out[2]}), predicted)
+    found = quantiles.evaluate(held_out, unknown="nan", features=more)
+    assert (found.observations, found.left_out) == (len(rows), 2)
+
+
+def test_indices_beyond_the_last_are_errors_by_default():
+    _, _, quantiles = without_labels()
+    m, n = quantiles.shape
+    ages, R = {"age": [40.0]}, (np.array([m]), np.array([n]), np.array([1.0]))
+    for call in (
+        lambda: quantiles.predict([m], 2),
+        lambda: quantiles.predict([m], n, row_features=ages),
+        lambda: quantiles.explain(m, 2, tau=0.5),
+        lambda: quantiles.rank(m, 2, order="smallest", tau=0.5),
+        lambda: quantiles.evaluate(R),
+        lambda: quantiles.evaluate(R, row_features={"age": AGES[: m + 1]}),
+        lambda: quantiles.predict([-1], 2, unknown="model"),
+        lambda: quantiles.rank([-1], 2, order="smallest", tau=0.5, unknown="model"),
+    ):
+        with pytest.raises(IndexError, match=r"must (be below|not be negative)"):
+            call()
+    with pytest.raises(ValueError, match="must have one value per row"):
+        quantiles.evaluate(R, unknown="model", row_features={"age": AGES[:3]})
+    small = np.ones((m - 1, n))
+    with pytest.raises(ValueError, match="must have at least the fit's shape"):
+        quantiles.evaluate(small, unknown="model")
 
 
 def test_folded_in_rows_have_features():

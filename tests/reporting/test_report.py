@@ -6,7 +6,7 @@ import io
 import re
 import warnings
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from html.parser import HTMLParser
 
 import numpy as np
@@ -16,6 +16,7 @@ import pytest
 import fastemf
 from fastemf.cli import main
 from fastemf.inputs import table_files
+from fastemf.models.boosted_levels import BoostedLevels
 from fastemf.reporting.calibration import compute_deciles
 from fastemf.reporting.errors import largest_errors
 from fastemf.reporting.evaluated_model import read_evaluated
@@ -44,6 +45,7 @@ KINDS = {
     "one level": (fastemf.complete, 0.3, 2),
     "several levels": (fastemf.complete_levels, (0.1, 0.5, 0.9), 2),
     "quantiles": (fastemf.complete_quantiles, (0.5, 0.9), 1),
+    "boosted levels": (partial(fastemf.complete_levels, boost=True), (0.1, 0.9), 1),
 }
 
 
@@ -117,9 +119,16 @@ def test_every_kind_has_every_section_and_the_figures_of_evaluate(model):
         "Model", "Comparison with baselines", "Calibration", "Residuals",
         "Predictions of some rows", "Largest and smallest predictions", "Largest errors",
         "Factors", "300 observations", "20 rows (client)", "15 columns (service)",
-        "Out-of-fold coverage" if is_quantiles else "Tuning",
     ):  # fmt: skip
         assert words in text
+    wanted = ["Tuning"]
+    if is_quantiles:
+        groups = [group for one in model.coverage for group in one.cold]
+        wanted = ["Out-of-fold coverage", *(number(group.coverage) for group in groups)]
+        assert any(group.name == "new rows" for group in groups)
+    elif isinstance(model, BoostedLevels):
+        wanted = ["Out-of-fold levels", *(number(one.effective_omega) for one in model.reports)]
+    assert all(words in text for words in wanted)
     assert "nan" not in text
     for level in getattr(model, "taus", None) or getattr(model, "omegas", None) or (0.3,):
         name = f"p{100 * level:g}" if is_quantiles else f"ω = {level:g}"
@@ -293,7 +302,7 @@ def test_unknown_labels_are_an_error_or_left_out_and_counted():
         fastemf.report(model, log_of(7, 2, prefix="us-"), unknown="nan")
     with pytest.raises(ValueError, match="unknown must be"):
         fastemf.report(model, TEST, unknown="model")
-    with pytest.raises(TypeError, match="model must be a Factorization, Levels or Quantiles"):
+    with pytest.raises(TypeError, match="model must be a Factorization, Levels, BoostedLevels or"):
         fastemf.report(TEST, TEST)
 
 
