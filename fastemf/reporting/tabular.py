@@ -22,7 +22,7 @@ LINES_SHOWN = 20
 class Tabular(ABC):
     """A result that is a table: of text, of HTML in notebooks, and as a data frame."""
 
-    library: str = "pandas"  # of the data frames that the call was given
+    library = "pandas"  # of the data frames that the call was given
 
     @abstractmethod
     def columns(self) -> Columns:
