@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import re
 import sys
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from fastemf import __version__
 from fastemf.commands import demo, evaluate, explain, fit, info, predict, select, store, update
 from fastemf.commands.options import name_options, take_sql
 from fastemf.support.progress import show_bars
-from fastemf.support.terminal import stderr_is_terminal
+from fastemf.support.terminal import (
+    escape_control,
+    one_line,
+    open_closed_streams,
+    stderr_is_terminal,
+    write_error,
+    write_output,
+)
 
 COMMANDS = (fit, predict, explain, evaluate, update, select, info, store, demo)
 
@@ -38,6 +43,7 @@ Labels and files that begin with - go last, after --:
 Column names that begin with - follow an equals sign: --rows=-x
 """
 
+ENDED_BY_PIPE = 128 + 13  # the exit code of programs that SIGPIPE ends, such as cat
 MARK = "\0"  # prefix of arguments that are not options; no argument of a process contains it
 
 # Errors caused by input, files or missing packages. Any other exception is a bug and keeps its
@@ -50,21 +56,20 @@ USER_ERRORS = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
-    _replace_closed_streams()
-    args = _parse_arguments(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack ×
         sys.stdout.reconfigure(errors="replace")
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
+            args = _parse_arguments(sys.argv[1:] if argv is None else argv)
             take_sql(args)
             with show_bars(stderr_is_terminal()):
                 args.run(args)
-            sys.stdout.flush()
         except BrokenPipeError:  # the reader stopped, as head does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ENDED_BY_PIPE
         except USER_ERRORS as error:
-            _print_error(name_options(_one_line(error)))
+            _print_error(name_options(_describe(error)))
             return 2
         except KeyboardInterrupt:
             _print_error("interrupted")
@@ -72,17 +77,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _replace_closed_streams() -> None:
-    """Open the null device in place of standard streams that are closed, as by ``>&-``.
+class _Parser(argparse.ArgumentParser):
+    """A parser that writes help completely, and names in errors without control characters."""
 
-    Otherwise the next file opened, such as the model, would get the number of that stream, and
-    output of a library to the stream would be written into the file.
-    """
-    if sys.stdin is None:  # it stays None, so that reading it is an error
-        os.open(os.devnull, os.O_RDONLY)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    def _print_message(self, message: str, file: Any = None) -> None:
+        write = write_output if file is sys.stdout else write_error
+        write(message)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(escape_control(message))
 
 
 def _parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -132,7 +135,7 @@ def _is_option(text: str) -> bool:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="fastemf",
         description="Expectile matrix factorization: predict the unobserved cells of a sparse "
         "matrix of skewed data, their quantiles, mean or expectiles.",
@@ -146,18 +149,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _one_line(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         return f"{error.filename}: {error.strerror}"
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    return text or type(error).__name__
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    _print_error(f"warning: {' '.join(str(message).split())}")
+    _print_error(f"warning: {message}")
 
 
 def _print_error(text: str) -> None:
-    """Write a line to standard error, if it is open."""
-    with suppress(OSError):
-        print(f"fastemf: {text}", file=sys.stderr, flush=True)
+    write_error(f"fastemf: {one_line(text)}\n")

@@ -207,7 +207,7 @@ def _choose_start(
     """Choose between the start of the settings and the factors of a tuning."""
     init, k = settings.init, settings.k
     if not isinstance(init, Factorization):
-        anew = result is None or result.family == "noise" or init != "spectral"
+        anew = result is None or init != "spectral"
         # The factors of a sample may be fewer than those of all cells.
         if anew or result is None or not sees_all(engine):
             return lambda own: starting_factors(init, own, k, rng, settings.n_threads)

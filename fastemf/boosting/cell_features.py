@@ -27,6 +27,7 @@ from fastemf.boosting.statistics import STATISTICS, group_statistics, shrunk_qua
 from fastemf.features.schema import NOT_GIVEN, FeatureSchema, FeatureTable, SideFeatures
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.support.arrays import Floats, Indices, Ints, Mask
+from fastemf.support.terminal import escape_control
 
 KAPPAS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)  # priors of shrunken quantiles, in observations
 SCALE = len(STATISTICS)  # index of the scale in a history; the quantiles follow
@@ -101,8 +102,8 @@ class CellFeatures:
                 categories = schema.categories[at] if at in schema.categorical else None
                 return place + skipped + at, categories
             place += skipped + len(schema.names)
-        known = ", ".join(one for names in self.names for one in names) or "none"
-        raise ValueError(f"groups must be a feature of the model ({known}), got {name!r}")
+        known = ", ".join(escape_control(one) for names in self.names for one in names)
+        raise ValueError(f"groups must be a feature of the model ({known or 'none'}), got {name!r}")
 
     def subjects(self, n_fits: int, row: str, col: str, pair: str) -> list[str]:
         """Name what each column is about."""

@@ -13,6 +13,7 @@ from fastemf.censoring.coverage import CensoredCells
 from fastemf.reporting.tabular import Columns, Tabular
 from fastemf.support.arrays import Floats, Indices
 from fastemf.support.display_names import quantile_name
+from fastemf.support.terminal import escape_control
 
 FEWEST_BEYOND = 20  # cells required on the rarer side of a quantile
 DECILES = 10
@@ -52,8 +53,8 @@ class GroupCoverage:
         if self.cells:
             coverage = f"coverage {self.coverage:.4f} of {self.cells:,} cells "
             coverage += f"(95 % CI {low:.4f} to {high:.4f})"
-        loss = _ratio(self.pinball, self.baseline)
-        return f"{self.name}: {coverage}, pinball loss {loss} relative to the best baseline"
+        loss = f"pinball loss {_ratio(self.pinball, self.baseline)} relative to the best baseline"
+        return f"{escape_control(self.name)}: {coverage}, {loss}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from fastemf.sources.open_source import Data, hold_apart
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import show_bars
+from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, warn
 
 
@@ -126,9 +127,8 @@ def fit_boosted(
 def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:
     known = [one for schema in schemas for one in schema.names]
     if name not in known:
-        raise ValueError(
-            f"groups must be a feature of the model ({', '.join(known) or 'none'}), got {name!r}"
-        )
+        listed = ", ".join(map(escape_control, known)) or "none"
+        raise ValueError(f"groups must be a feature of the model ({listed}), got {name!r}")
     if not any(name in schema.texts for schema in schemas):
         raise ValueError(f"groups must be a feature of categories, got {name!r} of numbers")
 

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from fastemf.commands.options import add_command, add_out, parse_ridge
-from fastemf.commands.output import check_out_table
-from fastemf.support.terminal import stderr_is_terminal
+from fastemf.commands.output import check_out_table, print_text
+from fastemf.support.terminal import escape_control, stderr_is_terminal
 
 EXPERIMENTS = {
     "synthetic": "low rank plus skewed noise: error against the true matrix, by level",
@@ -80,9 +80,10 @@ def run_demo(args: argparse.Namespace) -> None:
     if args.out is None:
         from fastemf.experiments.demo import run as compare
 
-        print(compare(args.size, args.density, args.rank, args.seed, progress=stderr_is_terminal()))
+        progress = stderr_is_terminal()
+        print_text(compare(args.size, args.density, args.rank, args.seed, progress=progress))
         return
-    check_out_table(args.out, args.force)
+    check_out_table(args)
     from fastemf.datasets import make_latencies
     from fastemf.inputs.table_files import write_table
 
@@ -96,5 +97,5 @@ def run_reproduce(args: argparse.Namespace) -> None:
     options = {key: value for key, value in vars(args).items() if key not in ("run", "command")}
     name, out = options.pop("name"), options.pop("out")
     report, paths = reproduce(name, out, progress=stderr_is_terminal(), **options)
-    print(report)
-    print("\nwritten: " + "\n         ".join(str(path) for path in paths))
+    names = "\n         ".join(escape_control(str(path)) for path in paths)
+    print_text(f"{report}\n\nwritten: {names}")

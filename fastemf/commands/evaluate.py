@@ -8,7 +8,7 @@ from typing import Any
 
 from fastemf.commands import options
 from fastemf.commands.input import item_features, read_model_data
-from fastemf.commands.output import as_json, check_out
+from fastemf.commands.output import as_json, check_out, print_text
 
 
 def add_commands(commands: Any) -> None:
@@ -51,7 +51,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     data = read_model_data(args, model)
     evaluation = model.evaluate(data.pop("R"), unknown=args.unknown, **data, **item_features(args))
     if not args.json:
-        print(evaluation)
+        print_text(evaluation)
         return
     facts = {
         "observations": evaluation.observations,
@@ -62,12 +62,12 @@ def run_evaluate(args: argparse.Namespace) -> None:
     }
     if evaluation.coverage:
         facts["quantiles"] = [asdict(report) for report in evaluation.coverage]
-    print(as_json(facts))
+    print_text(as_json(facts))
 
 
 def run_report(args: argparse.Namespace) -> None:
     """Write the page."""
-    check_out(args.out, args.force)
+    check_out(args)
     from fastemf import load, report
     from fastemf.support.atomic_file import replace_file
 

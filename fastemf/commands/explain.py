@@ -13,7 +13,13 @@ from fastemf.commands.input import (
     parse_rows,
     select_level,
 )
-from fastemf.commands.output import as_json, check_digits, check_out_table, write_columns
+from fastemf.commands.output import (
+    as_json,
+    check_digits,
+    check_out_table,
+    print_text,
+    write_columns,
+)
 
 
 def add_commands(commands: Any) -> None:
@@ -81,12 +87,12 @@ def run_explain(args: argparse.Namespace) -> None:
     )
     found = model.explain(row, col, **selected)
     facts = {"level": found.level, "value": found.value, "parts": found.parts}
-    print(as_json(facts | {"notes": found.notes}) if args.json else found)
+    print_text(as_json(facts | {"notes": found.notes}) if args.json else found)
 
 
 def run_similar(args: argparse.Namespace) -> None:
     """Write the similar rows or columns."""
-    check_out_table(args.out, args.force, to_json=args.json)
+    check_out_table(args, to_json=args.json)
     check_digits(args.digits)
     from fastemf import load
 

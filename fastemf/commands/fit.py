@@ -114,7 +114,7 @@ def run_levels(args: argparse.Namespace) -> None:
 
 def _fit(args: argparse.Namespace, task: str, at: Any, **options: Any) -> None:
     """Fit the data at one or several levels or quantiles, save the model and print it."""
-    check_out(args.out, args.force)
+    check_out(args)
     data = read_data(args)
     import fastemf
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fastemf.commands.options import add_command, add_json, add_model_file
-from fastemf.commands.output import as_json, as_lines
+from fastemf.commands.output import as_json, as_lines, print_text
 from fastemf.support.display_names import quantile_name
 
 Lines = list[tuple[str, str]]
@@ -39,7 +39,7 @@ def print_model(
 ) -> None:
     """Print the description of a model in a file, and more facts about it."""
     facts = {"model": path, **describe(model), **more}
-    print(as_json(facts) if to_json else render(facts, lists_steps=lists_steps))
+    print_text(as_json(facts) if to_json else render(facts, lists_steps=lists_steps))
 
 
 # --- facts ------------------------------------------------------------------------------------

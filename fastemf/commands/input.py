@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import glob
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 DATE = re.compile(r"[0-9]{4,}-[0-9]{2}-[0-9]{2}([T ].+)?")
@@ -67,6 +71,39 @@ def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:
                 f"with {option}; it has the columns {', '.join(present)}"
             )
     return _keywords(source, columns, args)
+
+
+def list_inputs(args: argparse.Namespace) -> Iterator[tuple[str, str | int]]:
+    """List the arguments that name input, with the path of each file, or 0 for standard input.
+
+    The files of a query are found by its quoted texts.
+    """
+    from fastemf.inputs.query import Query
+
+    for name in ("model", "data", "pairs", "row_features", "col_features", "seen"):
+        given = getattr(args, name, None)
+        if isinstance(given, Query):
+            quoted = re.findall("'([^']+)'|\"([^\"]+)\"", given.text)
+            paths = [given.database or "", *(text for pair in quoted for text in pair)]
+        elif given is not None:
+            paths = [given, given.partition("::")[0]]  # a table of a database
+        else:
+            continue
+        for path in filter(None, paths):
+            if path == "-":
+                yield name, 0
+            elif os.path.isdir(path):
+                yield from ((name, str(file)) for file in Path(path).rglob("*"))
+            else:
+                yield from ((name, file) for file in (path, *glob.glob(path, recursive=True)))
+
+
+def is_same_file(path: str, other: str | int) -> bool:
+    """Return whether two paths, or a path and an open file, are one file, also through links."""
+    try:
+        return os.path.samestat(os.stat(path), os.stat(other))
+    except (OSError, ValueError):  # one of them does not exist
+        return False
 
 
 def _keywords(source: Any, columns: list[Any], args: argparse.Namespace) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def _add_pairs(parser: argparse.ArgumentParser, of_file: str, unknown: str) -> N
 
 def run_predict(args: argparse.Namespace) -> None:
     """Read the pairs, and write them with their predictions."""
-    check_out_table(args.out, args.force, to_json=args.json)
+    check_out_table(args, to_json=args.json)
     check_digits(args.digits)
     from fastemf import load
     from fastemf.reporting.tabular import unused_name
@@ -127,7 +127,7 @@ def _parse_bound(text: str) -> float | None:
 
 def run_rank(args: argparse.Namespace) -> None:
     """Rank the columns, and write one line per row and place."""
-    check_out_table(args.out, args.force, to_json=args.json)
+    check_out_table(args, to_json=args.json)
     check_digits(args.digits)
     import numpy as np
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastemf.commands import options
 from fastemf.commands.input import read_data
-from fastemf.commands.output import as_json, check_out
+from fastemf.commands.output import as_json, check_out, print_text
 
 
 def add_commands(commands: Any) -> None:
@@ -42,8 +42,8 @@ def add_commands(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Compare settings, print the comparison and save the selected fit."""
-    check_out(args.out, args.force)
-    check_out(args.plot, args.force, "--plot")
+    check_out(args)
+    check_out(args, "plot")
     figure = None if args.plot is None else _figure(args.plot)
     data = read_data(args)
     from dataclasses import asdict
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> None:
             figure.savefig(file, format=Path(args.plot).suffix[1:].lower())
     if args.json:
         best = asdict(selection.best)
-        print(as_json({"table": [asdict(line) for line in selection.table], "best": best}))
+        print_text(as_json({"table": [asdict(line) for line in selection.table], "best": best}))
     else:
-        print(selection)
+        print_text(selection)
 
 
 def _figure(path: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastemf.commands import options
 from fastemf.commands.input import open_text
-from fastemf.commands.output import as_lines
+from fastemf.commands.output import as_lines, print_text
 from fastemf.support.terminal import stderr_is_terminal
 
 MIB = 1 << 20
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         opened = store.open(args.store)
     facts = {"store": str(opened.path), **opened.info}
     if args.json:
-        print(json.dumps(facts))
+        print_text(json.dumps(facts))
         return
     m, n = facts["shape"]
     names = " × ".join(facts["labels"]) if facts["labels"] else "positions"
@@ -80,4 +80,4 @@ def run(args: argparse.Namespace) -> None:
     ]
     if args.action == "verify":
         lines.append(("verified", "all files match their checksums"))
-    print(as_lines(lines))
+    print_text(as_lines(lines))

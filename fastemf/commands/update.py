@@ -39,7 +39,7 @@ def add_commands(commands: Any) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Fold in new rows or refit, save the model and print it."""
-    check_out(args.out, args.force)
+    check_out(args, replaces_model=True)
     from fastemf import load
 
     model = load(args.model)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from fastemf.support.arrays import Array, Floats
+from fastemf.support.arrays import Array, Floats, Ints
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_integer, check_number, check_rank, check_rng
 
@@ -35,12 +35,13 @@ def make_latencies(
 
     The median of a pair is the distance of the client, plus the work of the service, plus the
     product of the load of the client and the size of the service. It is multiplied by log-normal
-    noise. Frequent pairs occur more than once, most pairs never.
+    noise. Frequent pairs occur more than once, most pairs never. Every client and every service
+    occurs, if there are enough calls.
 
     Parameters
     ----------
     clients, services
-        Number of each; a few may not occur in the log.
+        Number of each.
     calls
         Number of lines.
     random_state
@@ -68,8 +69,18 @@ def make_latencies(
     popular = rng.pareto(1.5, n) + 0.2
     i = rng.integers(m, size=size)
     j = rng.choice(n, size=size, p=popular / popular.sum())
+    _include_all(i, m)
+    _include_all(j, n)
     ms = (distance[i] + work[j] + load[i] * extent[j]) * rng.lognormal(0, SIGMA, size)
     return LatencyLog(client_names[i], service_names[j], np.round(ms, 1))
+
+
+def _include_all(codes: Ints, n: int) -> None:
+    """Replace repeated codes by those from 0 to n that do not occur, in place."""
+    present, first = np.unique(codes, return_index=True)
+    absent = np.setdiff1d(np.arange(n), present)
+    repeated = np.setdiff1d(np.arange(codes.size), first)[: absent.size]
+    codes[repeated] = absent[: repeated.size]
 
 
 class SkewedMatrix(NamedTuple):

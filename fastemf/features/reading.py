@@ -17,6 +17,7 @@ from fastemf.inputs.query import Query
 from fastemf.inputs.table_files import column_names, naming, read_file
 from fastemf.inputs.tables import as_read, is_frame, is_table, select_columns, table_row
 from fastemf.support.arrays import Floats
+from fastemf.support.terminal import escape_control
 from fastemf.support.warn import warn
 
 NAMES = ("row_features", "col_features")
@@ -168,9 +169,10 @@ def _read_lines(
     key = columns.of_name.pop(labels.name or "", None)
     if key is None:
         place = "the index" if labels.name is None else f"column {labels.name!r}"
+        listed = ", ".join(map(escape_control, columns.of_name))
         raise TypeError(
             f"{name} must be a table with the labels of the {ITEMS[axis]}s in {place}, got a "
-            f"{type(given).__name__} with columns {', '.join(columns.of_name) or 'none'}"
+            f"{type(given).__name__} with columns {listed or 'none'}"
         )
     lines, codes = Labels.encode(key, what=f"the labels of {name}", where=columns.where)
     if codes.shape != (len(lines),):

@@ -13,6 +13,7 @@ from fastemf.features.values import CATEGORY, KINDS, NUMBER, Values
 from fastemf.inputs.label_arrays import decode_strings, encode_strings
 from fastemf.support.array_file import check_keys, require
 from fastemf.support.arrays import Array, Floats, Ints, Mask
+from fastemf.support.terminal import escape_control
 
 MOST_FEATURES = 1_000  # of rows, of columns or of observations
 MOST_CATEGORIES = 65_535  # of one feature
@@ -60,7 +61,7 @@ class FeatureSchema:
         """Raise an error for a name that is not in the schema; `what` is the parameter's name."""
         for name in names:
             if name not in self.names:
-                known = ", ".join(self.names) or "none"
+                known = ", ".join(map(escape_control, self.names)) or "none"
                 raise ValueError(f"{what} must be those of the model ({known}), got {name!r}")
 
     def encode(self, columns: Mapping[str, Values], size: int) -> Floats:

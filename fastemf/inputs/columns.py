@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from fastemf.support import terminal
+
 Where = Callable[[int], str]  # describes the position of an element, for messages
 
 # Units to which coarser ones are converted; tables have no finer units than nanoseconds.
@@ -48,8 +50,7 @@ def shortened(text: str, length: int = 200) -> str:
 
 def one_line(text: str, length: int = 200) -> str:
     """Convert the message of another library, which may quote any content, to one line."""
-    shown = " ".join(text[: 2 * length].split())
-    return shortened("".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown), length)
+    return shortened(terminal.one_line(text[: 2 * length]), length)
 
 
 def kind_of(values: NDArray[Any], is_utc: bool = False) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from fastemf.inputs.matrix_files import MATRICES
 from fastemf.inputs.query import Query
 from fastemf.inputs.text_files import PACKED
+from fastemf.support.terminal import escape_control
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 WRITTEN = (*DELIMITERS, ".parquet")
@@ -136,7 +137,8 @@ def name_of(source: Any) -> str:
         return source.name or name_of(source.paths)
     if isinstance(source, list):
         others = len(source) - 1
-        return str(source[0]) + (f" and {others} more file{'s' * (others > 1)}" if others else "")
+        more = f" and {others} more file{'s' * (others > 1)}" if others else ""
+        return escape_control(str(source[0])) + more
     if isinstance(source, (str, os.PathLike)):
-        return "standard input" if source == "-" else str(Path(source))
-    return str(getattr(source, "name", "the file"))
+        return "standard input" if source == "-" else escape_control(str(Path(source)))
+    return escape_control(str(getattr(source, "name", "the file")))

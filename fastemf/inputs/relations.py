@@ -18,6 +18,7 @@ from fastemf.inputs.labels import Labels
 from fastemf.inputs.query import Query
 from fastemf.inputs.tables import arrow, check_names, select_columns, table_row
 from fastemf.inputs.text_files import TextFile, locate
+from fastemf.support.terminal import escape_control
 
 LONGEST_LINE = 1 << 22  # bytes of a line of CSV; some versions of DuckDB reserve 16 of them
 REAL_TYPES = ("FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
@@ -404,6 +405,6 @@ def _from_database(path: str, connection: Any) -> Relation:
     if not table and len(names) == 1:
         [table] = names
     if table not in names:
-        listed = ", ".join(names) or "none"
+        listed = ", ".join(map(escape_control, names)) or "none"
         raise ValueError(f"{file}: name one of its tables by {file}::TABLE; it has {listed}")
     return Relation(connection, f"source.main.{identifier(table)}", path)

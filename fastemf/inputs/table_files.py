@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from fastemf.inputs.tables import arrow, table_row
 from fastemf.inputs.text_types import types_of_text
 from fastemf.support.atomic_file import replace_file
 from fastemf.support.progress import bars_are_shown, count_steps
+from fastemf.support.terminal import write_output
 
 BATCH = 1 << 20  # lines between two updates of the progress bar
 
@@ -181,10 +181,11 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
     """
     table = arrow().table(dict(columns))
     if not isinstance(target, (str, os.PathLike)) or target == "-":
-        stdout = getattr(sys.stdout, "buffer", sys.stdout)  # UTF-8, independent of the terminal
-        file: Any = stdout if isinstance(target, str) else target
-        text = _csv_bytes(table, ",")
-        file.write(text.decode() if isinstance(file, io.TextIOBase) else text)
+        text = _csv_bytes(table, ",")  # UTF-8, independent of the terminal
+        if isinstance(target, str):
+            write_output(text)
+        else:
+            target.write(text.decode() if isinstance(target, io.TextIOBase) else text)
         return
     extension = file_lists.file_extension(Path(target), file_lists.WRITTEN)
     with replace_file(target, "a table") as whole:

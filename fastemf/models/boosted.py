@@ -34,6 +34,7 @@ from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import track
+from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings
 
 CELLS_PER_BLOCK = 1 << 14  # so that their columns stay in cache
@@ -93,7 +94,7 @@ class Boosted(Model):
         fits = sum(map(len, self.fits))
         name = type(self).__name__
         features = [one for names in self.features.names for one in names]
-        listed = f", features {', '.join(features)}" if features else ""
+        listed = f", features {', '.join(map(escape_control, features))}" if features else ""
         about = f"{levels}=({shown}), k={self.k}, {fits} fits{listed}"
         return f"{name} {m} x {n}, {about}, {self._dtype}"
 

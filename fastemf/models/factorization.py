@@ -28,6 +28,7 @@ from fastemf.models.topk_screen import Screen
 from fastemf.solver.records import SweepRecord
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
+from fastemf.support.terminal import escape_control
 from fastemf.support.validation import check_clip, check_integer
 from fastemf.tuning.baselines import TrainingBaselines
 from fastemf.tuning.corrections import Correction
@@ -176,8 +177,8 @@ class Factorization(Model):
         intercepts = ", intercepts" if self.rows.has_intercepts else ""
         labels = ""
         if self.rows.labels is not None:
-            names = (self.rows.name, self.cols.name)
-            labels = ", labels" if None in names else ", labels {} x {}".format(*names)
+            names = [escape_control(axis.name or "") for axis in self.axes]
+            labels = f", labels {' x '.join(names)}" if all(names) else ", labels"
         return (
             f"Factorization {m} x {n}, k={self.k}, omega={self.omega:g}{intercepts}{labels}, "
             f"reg={self.reg:.3g}, {self.X.dtype}, {end}"

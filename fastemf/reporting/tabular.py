@@ -13,6 +13,7 @@ import numpy as np
 from fastemf.inputs.columns import one_line, read_column
 from fastemf.inputs.tables import arrow, as_read, is_frame, is_lazy
 from fastemf.reporting import markup
+from fastemf.support.terminal import escape_control
 
 Columns = dict[str, Any]  # arrays or lists of equal length, by name
 
@@ -60,7 +61,8 @@ class Tabular(ABC):
         return {name: values[:LINES_SHOWN] for name, values in self.columns().items()}
 
     def __str__(self) -> str:
-        return "\n".join([f"{self._title}:", *format_lines(self._shown()), *self._notes])
+        lines = [f"{self._title}:", *format_lines(self._shown()), *self._notes]
+        return "\n".join(map(escape_control, lines))
 
     def _repr_html_(self) -> str:
         return render_html(self._title, self._shown(), self._notes)
@@ -80,7 +82,7 @@ def format_lines(columns: Columns) -> list[str]:
     aligned = []
     for name, values in columns.items():
         items = _as_list(values)
-        cells = [name, *map(_text, items)]
+        cells = [_text(name), *map(_text, items)]
         width = max(map(len, cells))
         is_text = any(isinstance(item, str) for item in items)
         aligned.append([cell.ljust(width) if is_text else cell.rjust(width) for cell in cells])

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
-from fastemf.censoring.spikes import warn_of_spikes
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -21,6 +20,7 @@ from fastemf.sources.gathering import gather_small
 from fastemf.sources.hold_out import hold_out
 from fastemf.sources.memory import Observations, observe
 from fastemf.sources.source import Side, Source
+from fastemf.sources.suspicious_values import warn_of_suspicious_values
 from fastemf.support.warn import warn
 
 
@@ -72,7 +72,7 @@ def open_source(
         n_threads = count_threads(n_jobs)
         read = {"censored": censored, "n_threads": n_threads, "progress": progress}
         opened = nullcontext(observe(R, **given, **read, features=features))
-    return opened if censored is not None else _CheckedForSpikes(opened)
+    return _Checked(opened, parse_limit(censored))
 
 
 def is_store(path: Any) -> bool:
@@ -81,21 +81,22 @@ def is_store(path: Any) -> bool:
     return is_path and os.path.lexists(os.path.join(path, "manifest.json"))
 
 
-class _CheckedForSpikes(AbstractContextManager[Source]):
-    """A source that is checked for undeclared limits when it is opened.
+class _Checked(AbstractContextManager[Source]):
+    """A source that is checked for suspicious values when it is opened.
 
     This is a class because a generator of `contextlib` would add stack frames between the warning
     and the line of the caller.
     """
 
-    def __init__(self, opened: AbstractContextManager[Source]) -> None:
-        self._opened = opened
+    def __init__(
+        self, opened: AbstractContextManager[Source], limit: CensoringLimit | None
+    ) -> None:
+        self._opened, self._limit = opened, limit
 
     def __enter__(self) -> Source:
         source = self._opened.__enter__()
         try:
-            if not (isinstance(source, Observations) and source.by_row.censored.size):
-                warn_of_spikes(source)
+            warn_of_suspicious_values(source, self._limit)
         except BaseException:  # for example a warning that the caller turned into an error
             self._opened.__exit__(*sys.exc_info())
             raise

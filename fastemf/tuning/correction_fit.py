@@ -21,7 +21,6 @@ from fastemf.tuning.corrections import (
     PRODUCT,
     ROW_EFFECT,
     ROW_NOISE,
-    STATISTICS,
     Correction,
     knot_positions,
 )
@@ -33,6 +32,7 @@ BY_VALUE = 0.25  # weight of equidistant knots; the rest are quantiles. Tails ne
 PRIOR = 20.0  # observations with the value 0 at each pair of knots
 SMOOTHING = 0.3
 NEWTON_STEPS = 3  # of the expectile at each pair of knots
+NESTED = 30_000  # cells: of more, hardly any table is selected by chance
 
 
 class FittedCorrections(NamedTuple):
@@ -44,8 +44,42 @@ class FittedCorrections(NamedTuple):
     effective_omega: float  # of out-of-fold predictions
 
 
+class Selection(NamedTuple):
+    """Tables that lower the out-of-fold loss, their shift, and out-of-fold residuals."""
+
+    tables: tuple[Correction, ...]
+    shift: float
+    residuals: Floats
+
+
 def fit_corrections(cells: ValidationCells, omega: float) -> FittedCorrections:
-    """Fit tables one after the other, and keep those that lower the out-of-fold loss."""
+    """Fit tables one after the other, and keep those that lower the out-of-fold loss.
+
+    Where there are few cells, chance lowers the loss of some tables. Their loss is then that of
+    tables selected without the fold, and if they do not lower it, there are none.
+    """
+    v = cells.weights
+    selected = _select_tables(cells, omega)
+    if selected.tables and v.size <= NESTED:
+        selected = selected._replace(residuals=_residuals_of_selection(cells, omega))
+        plain = _select_tables(cells, omega, over=())
+        if expectile_loss(selected.residuals, omega, v) >= expectile_loss(
+            plain.residuals, omega, v
+        ):
+            selected = plain
+    tables, shift, residuals = selected
+    above, below = (float(np.sum(v * np.maximum(sign * residuals, 0.0))) for sign in (1, -1))
+    return FittedCorrections(
+        tables,
+        shift,
+        expectile_loss(residuals, omega, v) / float(v.sum()),
+        below / (above + below) if above + below > 0 else float("nan"),
+    )
+
+
+def _select_tables(
+    cells: ValidationCells, omega: float, over: tuple[tuple[str, str], ...] = OVER
+) -> Selection:
     fold_of, v = cells.hashes % FOLDS, cells.weights
     others = [fold_of != fold for fold in range(FOLDS)]
     center = expectile(cells.residuals, omega, v)
@@ -53,16 +87,16 @@ def fit_corrections(cells: ValidationCells, omega: float) -> FittedCorrections:
     # Residuals of all cells, for each fold by the tables of the other folds.
     apart = np.stack([_center(cells.residuals, v, omega, other) for other in others])
     tables = []
-    for over in OVER:
-        pair = [cells.statistics[:, STATISTICS.index(name)] for name in over]
-        knots = [_knots(statistic, v) for statistic in pair]
+    for pair in over:
+        statistics = cells.columns(pair)
+        knots = [_knots(statistic, v) for statistic in statistics]
         if min(part.size for part in knots) < 2:
             continue
-        x, y = (knot_positions(*each) for each in zip(pair, knots, strict=True))
-        table = _fit_table(over, knots, x, y, left, v, omega)
+        x, y = (knot_positions(*each) for each in zip(statistics, knots, strict=True))
+        table = _fit_table(pair, knots, x, y, left, v, omega)
         rest = np.stack([
             apart[fold] - _fit_table(
-                over, knots, x[other], y[other], apart[fold][other], v[other], omega
+                pair, knots, x[other], y[other], apart[fold][other], v[other], omega
             ).between(x, y)
             for fold, other in enumerate(others)
         ])  # fmt: skip
@@ -75,13 +109,20 @@ def fit_corrections(cells: ValidationCells, omega: float) -> FittedCorrections:
         np.stack([_center(r, v, omega, other) for r, other in zip(apart, others, strict=True)]),
         fold_of,
     )
-    above, below = (float(np.sum(v * np.maximum(sign * residuals, 0.0))) for sign in (1, -1))
-    return FittedCorrections(
-        tuple(tables),
-        center + expectile(left, omega, v),
-        expectile_loss(residuals, omega, v) / float(v.sum()),
-        below / (above + below) if above + below > 0 else float("nan"),
-    )
+    return Selection(tuple(tables), center + expectile(left, omega, v), residuals)
+
+
+def _residuals_of_selection(cells: ValidationCells, omega: float) -> Floats:
+    """Return the residual of each cell by tables that were selected and fitted without its fold."""
+    fold_of, residuals = cells.hashes % FOLDS, cells.residuals
+    for fold in range(FOLDS):
+        within = fold_of == fold
+        if within.all() or not within.any():
+            continue
+        others, own = (ValidationCells(*(part[at] for part in cells)) for at in (~within, within))
+        tables, shift, _ = _select_tables(others, omega)
+        residuals[within] -= shift + sum(table.at(*own.columns(table.over)) for table in tables)
+    return residuals
 
 
 def _center(r: Floats, v: Floats, omega: float, some: Mask) -> Floats:

@@ -6,6 +6,7 @@ some places than in others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from fastemf.solver.weighting import Pair
 from fastemf.sources.cell_sample import N_HASHES, Marks
 from fastemf.sources.source import Side
 from fastemf.support.arrays import Array, Floats, Ints
+from fastemf.tuning.corrections import STATISTICS
 from fastemf.tuning.trial import Trial, TrialFit
 
 MOST = 300_000  # observations; more are sampled by the hashes of their cells
@@ -37,6 +39,10 @@ class ValidationCells(NamedTuple):
     def residuals(self) -> Floats:
         """Residuals of the predictions."""
         return self.values - self.predicted
+
+    def columns(self, names: Sequence[str]) -> list[Floats]:
+        """Return some of the statistics."""
+        return [self.statistics[:, STATISTICS.index(name)] for name in names]
 
 
 def collect_validation_cells(

@@ -274,12 +274,25 @@ def test_latencies_are_a_skewed_log_with_repeats():
     log = make_latencies(40, 12, 3000, random_state=3)
     assert log.client.shape == log.service.shape == log.ms.shape == (3000,)
     assert np.unique(log.client).size == 40
-    assert np.unique(log.service).size <= 12
+    assert np.unique(log.service).size == 12
     assert len(set(zip(log.client.tolist(), log.service.tolist(), strict=True))) < 480
     assert log.ms.min() >= 0
     assert log.ms.mean() > 1.2 * np.median(log.ms)
     again = make_latencies(40, 12, 3000, random_state=3)
     assert all(np.array_equal(a, b) for a, b in zip(log, again, strict=True))
+
+
+def test_every_client_and_service_calls_whatever_the_seed():
+    """The commands of the README name some of them."""
+    for seed in range(100):
+        log = make_latencies(random_state=seed)
+        assert np.unique(log.client).size == 200
+        assert np.unique(log.service).size == 60
+        assert "eu-7" in log.client
+        assert "images-6" in log.service
+    few = make_latencies(50, 40, 45, random_state=0)  # too few for all clients: as many as possible
+    assert np.unique(few.client).size == 45
+    assert np.unique(few.service).size == 40
 
 
 @pytest.mark.parametrize("name", ["clients", "services", "calls"])
