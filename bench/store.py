@@ -1,52 +1,90 @@
-"""``python -m bench.store --entries N``: build a store from Parquet, append to it, fit it.
+"""``python -m bench.store --entries N --kills 150``: stores, from Parquet to a fit.
 
-Measures time and peak memory of the build in a separate process, with a tenth of the entries and
-with all; sweeps over the store and over the same data in memory, in turn, with a warm page cache;
-and repeated appends of 1 %, followed by sweeps over the grown store.
+Measures time and peak memory, in separate processes, of builds from Parquet, of labelled lines and
+of integer positions (with a tenth of the entries and with all); of reading labelled lines of CSV
+into a fit; sweeps over the store and over the same data in memory, in turn, with a warm page cache;
+and repeated appends of 1 %, followed by sweeps over the grown store. ``--kills`` kills builds and
+appends at random moments and verifies after each that no observation is lost, as do the tests in
+``tests/fuzz/test_fuzz_builds.py``.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import warnings
 from pathlib import Path
 
 import numpy as np
 
-from bench.child import call
+from bench.child import ROOT, call
 from bench.stream import Stream
 
 
-def write_parquet(path: Path, entries: int) -> None:
+def write_table(path: Path, entries: int, *, labelled: bool) -> None:
+    """Write entries as CSV or Parquet, with strings as labels or with positions."""
     import pyarrow as pa
-    from pyarrow import parquet
+    from pyarrow import csv, parquet
 
-    schema = pa.schema([("row", pa.int32()), ("col", pa.int32()), ("value", pa.float32())])
-    with parquet.ParquetWriter(path, schema) as writer:
-        for columns in Stream(entries):
-            writer.write_table(pa.table(list(columns), schema=schema))
+    stream = Stream(entries)
+    sides = zip(("client", "service"), stream.shape, strict=True)
+    labels = [pa.array([f"{name}-{at:07d}" for at in range(n)]) for name, n in sides if labelled]
+    index = pa.string() if labelled else pa.int32()
+    schema = pa.schema([("row", index), ("col", index), ("value", pa.float32())])
+    writer = csv.CSVWriter if path.suffix == ".csv" else parquet.ParquetWriter
+    with writer(path, schema) as file:
+        for rows, cols, values in stream:
+            codes = pa.array(rows), pa.array(cols)
+            if labelled:
+                codes = tuple(of.take(code) for of, code in zip(labels, codes, strict=True))
+            file.write_table(pa.table([*codes, values], schema=schema))
 
 
-def report_build(folder: Path, entries: int, memory: int) -> tuple[Path, float]:
-    source, target = folder / f"{entries}.parquet", folder / f"store-{entries}"
-    write_parquet(source, entries)
-    m, n = Stream(entries).shape
-    done = call("build_store", source, target, m, n, memory)
+def report_build(folder: Path, entries: int, memory: int, *, labelled: bool) -> tuple[Path, float]:
+    kind = "labelled" if labelled else "integer"
+    source, target = folder / f"{entries}.parquet", folder / f"{kind}-{entries}"
+    write_table(source, entries, labelled=labelled)
+    shape = () if labelled else Stream(entries).shape
+    done = call("build_store", source, target, memory, *shape)
     source.unlink()
     print(
-        f"build {entries / 1e6:g}M entries: {done['seconds']:.1f} s "
-        f"({done['seconds'] / entries * 1e9:.0f} ns per entry), peak {done['peak'] / 1e6:.0f} MB, "
-        f"of which {done['level'] / 1e6:.0f} MB interpreter and libraries",
+        f"build {entries / 1e6:g}M {kind} lines: {done['seconds']:.1f} s "
+        f"({done['seconds'] / entries * 1e9:.0f} ns per line), peak {done['peak'] / 1e6:.0f} MB, "
+        f"of which {done['level'] / 1e6:.0f} MB interpreter and libraries; memory_limit "
+        f"{memory / 1e6:.0f} MB",
         flush=True,
     )
     return target, done["seconds"]
 
 
+def report_csv(folder: Path, entries: int) -> None:
+    source = folder / "labelled.csv"
+    write_table(source, entries, labelled=True)
+    done = call("fit_csv", source)
+    source.unlink()
+    print(
+        f"CSV of {entries / 1e6:g}M labelled lines into a fit of one sweep: "
+        f"{done['seconds']:.1f} s, of which {done['sweep']:.1f} s for the sweep; peak "
+        f"{done['peak'] / 1e6:.0f} MB",
+        flush=True,
+    )
+
+
+def report_kills(kills: int) -> None:
+    """Kill builds and appends; raises an error if an observation is lost."""
+    for task in ("kills", "append_kills"):
+        script = ROOT / "tests" / "fuzz" / "test_fuzz_builds.py"
+        command = [sys.executable, str(script), task, "1", str(kills)]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        print(f"{ran.stdout.splitlines()[-1]}; nothing lost", flush=True)
+
+
 def report_append(path: Path, entries: int, memory: int, times: int, built: float) -> None:
     """Append 1 % several times; `built` is the time of the build in seconds."""
     source = path.with_suffix(".parquet")
-    write_parquet(source, entries // 100)
+    write_table(source, entries // 100, labelled=False)
     seconds = call("append_store", source, path, times, memory)["seconds"]
     ratios = sorted(one / built for one in seconds)
     print(
@@ -89,18 +127,24 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--appends", type=int, default=20, help="number of appends, of 1 % each")
+    parser.add_argument("--kills", type=int, default=0, help="number of killed builds and appends")
     parser.add_argument("--folder", help="folder with enough space (default: the temporary folder)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         entries = int(options.entries)
+        memory = int(options.memory)
+        report_build(Path(folder), entries, memory, labelled=True)
         for size in (entries // 10, entries):
-            path, built = report_build(Path(folder), size, int(options.memory))
+            path, built = report_build(Path(folder), size, memory, labelled=False)
+        report_csv(Path(folder), entries)
         for k in options.ranks:
             report_fit(path, k, options.sweeps, options.repeats)
-        report_append(path, entries, int(options.memory), options.appends, built)
+        report_append(path, entries, memory, options.appends, built)
         for k in options.ranks:
             report_fit(path, k, options.sweeps, options.repeats)
+    if options.kills:
+        report_kills(options.kills)
 
 
 if __name__ == "__main__":

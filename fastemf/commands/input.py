@@ -189,23 +189,12 @@ def text_format(args: argparse.Namespace) -> dict[str, str]:
 
 def open_text(source: Any, args: argparse.Namespace) -> Any:
     """Return a source with the format of --sep and --decimal; standard input is read once."""
-    from fastemf.inputs.file_lists import FORMATS, TEXTS, TextSource, hold_stream, list_files
+    from fastemf.inputs.file_lists import TextSource, hold_stream
 
     given = text_format(args)
     if isinstance(source, str) and source == "-":
         return hold_stream(source, **given)
-    if not given:
-        return source
-    csv = tuple(suffix for suffix, kind in TEXTS.items() if kind == "csv")
-    is_path = isinstance(source, str) and not source.lower().endswith(tuple(FORMATS))
-    if isinstance(source, list) or is_path:  # a folder or a glob
-        paths = [str(path) for path in list_files(source)]
-    else:
-        paths = [str(source)]
-    if not all(path.lower().endswith(csv) for path in paths):
-        listed = ", ".join(csv)
-        raise ValueError(f"--sep and --decimal apply to text files ({listed}), got {source}")
-    return TextSource(source, **given)
+    return TextSource(source, **given) if given else source
 
 
 def _refuse_header(path: str, name: str, options: str) -> NoReturn:

@@ -19,6 +19,7 @@ from fastemf.inputs.columns import (
     Where,
     arrow_column,
     concatenated,
+    decoded,
     is_null,
     objects,
     position,
@@ -109,7 +110,7 @@ def _of_array(flat: Array, what: str, where: Where) -> _Read:
         return CATEGORY, numbers, list(code_of)
     if kind == DATE:
         dates = read_column(objects(kept), what, lambda at: where(int(places[at])))
-        numbers[present] = _seconds(dates.flat, what)
+        numbers[present] = _seconds(dates.values, what)
         return ZONED_DATE if dates.is_utc else DATE, numbers, []
     numbers[present] = [_as_float(item) for item in kept]
     return NUMBER, numbers, []
@@ -176,12 +177,7 @@ def _categories(column: Any) -> tuple[Floats, list[str]]:
     """Return the code of each string, NaN for null, and the strings."""
     import pyarrow as pa
 
-    text, chunks = pa.large_string(), column.chunks if hasattr(column, "chunks") else [column]
-    if pa.types.is_dictionary(column.type):
-        plain = [chunk.dictionary.cast(text).take(chunk.indices) for chunk in chunks]
-    else:
-        plain = [chunk.cast(text) for chunk in chunks]
-    encoded = pa.chunked_array(plain, text).dictionary_encode().unify_dictionaries()
+    encoded = decoded(column, pa.large_string()).dictionary_encode().unify_dictionaries()
     if not encoded.num_chunks:
         return np.empty(0), []
     codes = pa.chunked_array([chunk.indices for chunk in encoded.chunks])

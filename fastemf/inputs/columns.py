@@ -1,9 +1,9 @@
-"""Columns of labels, as NumPy arrays or, for strings in Arrow, as Arrow arrays.
+"""Columns of labels, as NumPy arrays.
 
 A label is an integer, a string or a date (with or without a time). Integers become int64, or
 uint64 if one is too large for it. Dates become datetime64 in days, seconds or finer units. Strings
 become an object array of `str`. Times with a time zone become datetime64 in UTC and equal no time
-without one. Arrow's memory is not copied. Lists and arrays do not need pyarrow.
+without one. Lists and arrays do not need pyarrow.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ INTEGER = r"^(0|-?[1-9][0-9]*)$"  # in canonical form
 
 
 class Column(NamedTuple):
-    """Flattened labels and their original shape."""
+    """Flattened labels, or distinct ones and the place of each element among them."""
 
-    flat: Any  # int64, uint64, datetime64 or object array; an Arrow array of text or a dictionary
+    values: NDArray[Any]  # int64, uint64, datetime64 or object array
+    codes: NDArray[Any] | None
     shape: tuple[int, ...]
-    is_arrow: bool  # whether the labels came from Arrow
     is_utc: bool = False  # whether dates have a time zone
 
 
@@ -64,21 +64,6 @@ def is_integer_text(text: str) -> bool:
     return re.fullmatch(INTEGER, text) is not None
 
 
-def integers_of_text(column: Any) -> Any:
-    """Return an Arrow column of strings as integers if all are canonical, else unchanged."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = column.dictionary_encode().unify_dictionaries()
-    dictionary = column.chunk(0).dictionary
-    if not pc.all(pc.match_substring_regex(dictionary, INTEGER)).as_py():
-        return column
-    with suppress(pa.ArrowInvalid):  # beyond 64 bits: strings
-        dictionary = dictionary.cast(pa.int64())
-    parts = [pa.DictionaryArray.from_arrays(chunk.indices, dictionary) for chunk in column.chunks]
-    return pa.chunked_array(parts)
-
-
 def read_column(column: Any, what: str, where: Where = position) -> Column:
     """Read labels in any form; they must be of one type and have no nulls.
 
@@ -95,41 +80,29 @@ def read_column(column: Any, what: str, where: Where = position) -> Column:
         return cast(Column, column._as_column())
     arrow = arrow_column(column, what)
     if arrow is not None:
-        check_nulls(arrow.null_count, lambda: first_null(arrow), what, where)
-        is_text = _is_text(arrow.type) or _has_dictionary(arrow.type)
-        flat = arrow if is_text else _numbers_of_arrow(arrow, what, where)
-        kind = arrow.type.value_type if _has_dictionary(arrow.type) else arrow.type
-        return Column(flat, (len(arrow),), True, getattr(kind, "tz", None) is not None)
+        return _of_arrow(arrow, what, where)
     array = np.asarray(column) if hasattr(column, "dtype") else np.array(column, dtype=object)
     flat, is_utc = array.ravel(), False
     if flat.dtype.kind in "OUT":
         flat, is_utc = _of_objects(flat.astype(object), what, where)
     elif flat.size == 0 and flat.dtype.kind == "f":  # np.asarray([]) is float64
         flat = flat.astype(np.int64)
-    return Column(_as_kind(flat, what, where), array.shape, False, is_utc)
+    return Column(_as_kind(flat, what, where), None, array.shape, is_utc)
 
 
 def encode(column: Column, what: str, where: Where = position) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return distinct labels in order of first appearance, and each element's position there."""
-    flat = column.flat
-    if not isinstance(flat, np.ndarray):
-        return _encode_arrow(flat, what, where)
-    if flat.dtype == object:
-        places = {label: at for at, label in enumerate(dict.fromkeys(flat.tolist()))}
-        _check_text(places, flat, what, where)
-        codes = np.fromiter(map(places.__getitem__, flat.tolist()), np.int64, flat.size)
+    values = column.values
+    if column.codes is not None:
+        return values, column.codes
+    if values.dtype == object:
+        places = {label: at for at, label in enumerate(dict.fromkeys(values.tolist()))}
+        _check_text(places, values, what, where)
+        codes = np.fromiter(map(places.__getitem__, values.tolist()), np.int64, values.size)
         return objects(list(places)), codes
-    if column.is_arrow:
-        import pyarrow as pa
-
-        numbers = flat.view(np.int64) if flat.dtype.kind == "M" else flat
-        distinct, codes = _encode_arrow(pa.array(numbers), what, where)
-        return distinct.view(flat.dtype) if flat.dtype.kind == "M" else distinct, codes
-    values, first, inverse = np.unique(flat, return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)  # of appearance
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return values[order], rank[inverse]
+    return distinct[order], np.argsort(order)[inverse]
 
 
 def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
@@ -283,16 +256,18 @@ def first_null(column: Any) -> int:
     return int(pc.index(pc.is_null(column), True).as_py())
 
 
-def _is_text(kind: Any) -> bool:
-    return str(kind) in ("string", "large_string", "string_view")
-
-
-def _has_dictionary(kind: Any) -> bool:
-    return hasattr(kind, "value_type") and hasattr(kind, "index_type")
-
-
 def _chunks(column: Any) -> list[Any]:
     return column.chunks if hasattr(column, "chunks") else [column]
+
+
+def decoded(column: Any, kind: Any) -> Any:
+    """Return an Arrow column in another type; a dictionary becomes its values."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        return pa.chunked_array([chunk.cast(kind) for chunk in _chunks(column)], kind)
+    chunks = [chunk.dictionary.cast(kind).take(chunk.indices) for chunk in _chunks(column)]
+    return pa.chunked_array(chunks, kind)
 
 
 def concatenated(column: Any) -> NDArray[Any]:
@@ -303,60 +278,40 @@ def concatenated(column: Any) -> NDArray[Any]:
     return np.asarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)
 
 
-def _numbers_of_arrow(column: Any, what: str, where: Where | None) -> NDArray[Any]:
+def _of_arrow(column: Any, what: str, where: Where) -> Column:
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_date64(kind):
-        column = column.cast(pa.timestamp("ms"))
-    elif pa.types.is_decimal(kind) and kind.scale == 0:  # integers of 128 bits
-        return _of_integers(column.to_pylist(), what, where or position)
-    elif not (pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)):
-        if pa.types.is_null(kind) and len(column) == 0:
-            return np.empty(0, np.int64)
-        hint = "; convert whole numbers to integers" if pa.types.is_floating(kind) else ""
-        example = _such_as(column, 0, where) if len(column) else ""
-        raise TypeError(f"{what} {RULE}, got type {kind}{example}{hint}")
-    elif pa.types.is_timestamp(kind) and kind.tz is not None:
-        column = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
-    return _as_kind(concatenated(column), what, position)
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if (
+        is_text := types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+    ):
+        kind = pa.large_string()
+    column = decoded(column, kind)
+    check_nulls(column.null_count, lambda: first_null(column), what, where)
+    is_integer = types.is_integer(kind) or (types.is_decimal(kind) and kind.scale == 0)
+    if len(column) and not (
+        is_text or is_integer or types.is_date(kind) or types.is_timestamp(kind)
+    ):
+        hint = "; convert whole numbers to integers" if types.is_floating(kind) else ""
+        raise TypeError(f"{what} {RULE}, got type {kind}{_such_as(column, 0, where)}{hint}")
+    zone = getattr(kind, "tz", None)
+    if types.is_date64(kind) or zone is not None:
+        column = column.cast(pa.timestamp("ms" if zone is None else kind.unit))
+    encoded = column.dictionary_encode().unify_dictionaries()
+    if len(column) == 0:
+        return Column(np.empty(0, object if is_text else np.int64), None, (0,))
+    distinct = encoded.chunk(0).dictionary
+    codes = concatenated(pa.chunked_array([chunk.indices for chunk in encoded.chunks]))
 
+    def first(at: int) -> str:
+        return where(int(np.argmax(codes == at)))
 
-def _encode_arrow(column: Any, what: str, where: Where) -> tuple[NDArray[Any], NDArray[Any]]:
-    import pyarrow as pa
-
-    if _has_dictionary(column.type):
-        return _encode_dictionary(column, what, where)
-    if str(column.type) == "string_view":  # which older versions cannot encode
-        column = column.cast(pa.large_string())
-    encoded = _chunks(column.dictionary_encode())  # with one dictionary
-    if not encoded:
-        return np.empty(0, object), np.empty(0, np.int32)
-    codes = [chunk.indices.to_numpy() for chunk in encoded]
-    distinct = _values_of_arrow(encoded[-1].dictionary, what)
-    return distinct, codes[0] if len(codes) == 1 else np.concatenate(codes)
-
-
-def _encode_dictionary(column: Any, what: str, where: Where) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Encode a dictionary column; unused entries of the dictionary are not labels."""
-    import pyarrow as pa
-
-    if hasattr(column, "unify_dictionaries"):
-        column = column.unify_dictionaries()
-    chunks = _chunks(column)
-    kind = column.type.value_type
-    dictionary = chunks[0].dictionary if chunks else pa.array([], kind)
-    if _is_text(kind):
-        dictionary = dictionary.cast(pa.large_string())
-    if dictionary.null_count or len(dictionary.unique()) < len(dictionary):
-        plain = pa.chunked_array([dictionary.take(chunk.indices) for chunk in chunks])
-        return encode(read_column(plain, what, where), what, where)
-    indices = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
-    used, codes = _encode_arrow(indices, what, where)
-    return _values_of_arrow(dictionary, what)[used.astype(np.int64)], codes
-
-
-def _values_of_arrow(values: Any, what: str) -> NDArray[Any]:
-    if _is_text(values.type):
-        return np.asarray(values.to_numpy(zero_copy_only=False), object)
-    return _numbers_of_arrow(values, what, None)
+    if types.is_decimal(kind):
+        values = _of_integers(distinct.to_pylist(), what, first)
+    else:
+        values = distinct.to_numpy(zero_copy_only=False)
+    return Column(_as_kind(values, what, first), codes, (len(column),), zone is not None)

@@ -52,14 +52,6 @@ class EntryArrays(NamedTuple):
         return ", ".join(f"{name} {at}" for name, at in sorted(places, reverse=True))
 
 
-class CheckedEntries(NamedTuple):
-    """Some checked entries, in the given order."""
-
-    indices: tuple[NDArray[Any], NDArray[Any]]  # rows and columns
-    values: NDArray[Any]
-    weights: NDArray[Any]  # empty if every weight is one
-
-
 def read_entries(R: Any, weights: Any = None, shape: Any = None) -> EntryArrays:
     """Read any input without labels; see `fastemf.sources.memory.observe`."""
     if sp.issparse(R):
@@ -87,12 +79,16 @@ def check_entries(found: EntryArrays, v: NDArray[Any] | None) -> EntryArrays:
         _as_index(array, f"{name} indices", size, index)
         for array, name, size in zip(found[1:3], found.names, found.shape, strict=True)
     )
-    found = found._replace(rows=rows, cols=cols)
-    _check_values(found, dtype)
     with np.errstate(over="ignore"):  # the check rejects infinity
-        found = found._replace(weights=_writeable(found.weights if v is None else v, dtype))
-    if v is not None:
-        _check_weights(found, v)
+        weights = _writeable(found.weights if v is None else v, dtype)
+    found = found._replace(rows=rows, cols=cols, weights=weights)
+    check = ValueCheck(dtype)
+    for part in parts(found.values.size):
+        place = partial(_place, found, part.start)
+        check.see(found.values[part], place)
+        if v is not None:
+            check_weights(weights[part], v[part], place)
+    check.finish()
     return found._replace(values=_writeable(found.values, dtype))
 
 
@@ -127,8 +123,8 @@ def _from_sparse(R: Any, weights: Any) -> _Weighted:
     if R.ndim != 2:
         raise ValueError(f"R must have two dimensions, got shape {R.shape}")
     check_dtype(R.dtype, "R")
-    if sp.issparse(weights) and weights.shape != R.shape:
-        raise ValueError(f"weights must have the shape of R, {R.shape}, got {weights.shape}")
+    if sp.issparse(weights):
+        check_weights_shape(weights, R.shape)
     if R.format == "csc":
         # CSC is read as its transpose in CSR, after its pointers are checked.
         _check_compressed(R)
@@ -215,11 +211,7 @@ def _from_triplets(R: tuple[Any, ...], weights: Any, shape: Any) -> _Weighted:
             )
             raise IndexError(f"{beyond}; are the two swapped?")
         rows, cols = check_indices(rows, "rows", m), check_indices(cols, "cols", n)
-    if not rows.ndim == cols.ndim == values.ndim == 1 or not rows.size == cols.size == values.size:
-        raise ValueError(
-            "rows, cols and values must be one-dimensional and of equal length, got shapes "
-            f"{rows.shape}, {cols.shape} and {values.shape}"
-        )
+    check_lengths(rows, cols, values)
     if values.size == 0:
         raise ValueError("R must hold at least one observation, got none")
     if m is None or n is None:
@@ -250,8 +242,7 @@ def _from_dense(R: Any, weights: Any) -> _Weighted:
             raise TypeError("weights for a dense R must be an array of its shape, got a sparse one")
         v = np.asarray(weights)
         check_dtype(v.dtype, "weights")
-        if v.shape != values.shape:
-            raise ValueError(f"weights must have the shape of R, {values.shape}, got {v.shape}")
+        check_weights_shape(v, values.shape)
         v = v[rows, cols]
     return EntryArrays(values.shape, rows, cols, values[rows, cols], _NONE), v
 
@@ -268,6 +259,22 @@ def warn_of_triplets(matrix: NDArray[Any]) -> None:
             "triplets, pass a tuple (rows, cols, values) instead, or for a table the names rows=, "
             "cols= and values="
         )
+
+
+def check_lengths(*columns: NDArray[Any], of: str = "") -> None:
+    """Raise an error unless the columns of entries are vectors of equal length."""
+    shapes = [column.shape for column in columns]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+        raise ValueError(
+            f"rows, cols and values{of} must be one-dimensional and of equal length, got shapes "
+            f"{', '.join(map(str, shapes))}"
+        )
+
+
+def check_weights_shape(weights: Any, shape: tuple[int, ...]) -> None:
+    """Raise an error unless the weights of a matrix have its shape."""
+    if weights.shape != shape:
+        raise ValueError(f"weights must have the shape of R, {shape}, got {weights.shape}")
 
 
 def flat_weights(weights: Any, size: int) -> NDArray[Any]:
@@ -296,18 +303,6 @@ def _writeable(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 def _as_index(indices: NDArray[Any], name: str, size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     check_indices(indices, name, size, widen=False)
     return _writeable(indices, dtype)
-
-
-def _check_values(found: EntryArrays, dtype: np.dtype[Any]) -> None:
-    check = ValueCheck(dtype)
-    for part in parts(found.values.size):
-        check.see(found.values[part], partial(_place, found, part.start))
-    check.finish()
-
-
-def _check_weights(found: EntryArrays, given: NDArray[Any]) -> None:
-    for part in parts(given.size):
-        check_weights(found.weights[part], given[part], partial(_place, found, part.start))
 
 
 def _place(found: EntryArrays, first: int, entry: int) -> str:

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from fastemf.inputs import columns
 
 SHOWN = 10  # unknown labels in a message
-DENSE = 8  # integers between the smallest and the largest label, per label
 SPAN = 1 << 63  # of signed 64-bit integers
 
 
@@ -143,7 +142,7 @@ class Labels:
 
     def _as_column(self) -> columns.Column:
         """Return the labels as a column that was read."""
-        return columns.Column(self.values, self.values.shape, False, self.is_utc)
+        return columns.Column(self.values, None, self.values.shape, self.is_utc)
 
     @property
     def kind(self) -> str:
@@ -206,23 +205,19 @@ class Labels:
         [1, -1]
         """
         read = columns.read_column(column, what, where)
-        if not isinstance(read.flat, np.ndarray):  # text or a dictionary
-            distinct, codes = columns.encode(read, what, where)
-            known = Labels.__new__(Labels)._hold(distinct, None, read.is_utc)
-            return np.asarray(self.positions(known, what=what, where=where)[codes])
-        flat = read.flat
-        if flat.size == 0:
+        asked = read.values
+        if asked.size == 0:
             return np.empty(read.shape, np.int64)
-        family, ours = _family(flat, read.is_utc), _family(self.values, self.is_utc)
+        family, ours = _family(asked, read.is_utc), _family(self.values, self.is_utc)
         if family != ours:
             raise TypeError(f"{what} must be {ours}, as the labels are, got {family}")
         if family == "strings":
             places = self._places
-            found = np.fromiter((places.get(x, -1) for x in flat.tolist()), np.int64, flat.size)
+            found = np.fromiter((places.get(x, -1) for x in asked.tolist()), np.int64, asked.size)
         else:
-            numbers, possible = _as_type(flat, self.values.dtype)
+            numbers, possible = _as_type(asked, self.values.dtype)
             found = np.where(possible, self._search(numbers), -1)
-        return found.reshape(read.shape)
+        return (found if read.codes is None else found[read.codes]).reshape(read.shape)
 
     def place(self, label: Any) -> int | None:
         """Return the position of one string or integer label; None if it is unknown.
@@ -251,27 +246,10 @@ class Labels:
         order = np.argsort(self.values)
         return self.values[order], order
 
-    @cached_property
-    def _dense(self) -> NDArray[np.int64] | None:
-        """Position of each integer from the smallest label to the largest, if these are few."""
-        values, order = self._sorted
-        if values.size == 0 or values.dtype.kind not in "iu":
-            return None
-        span = int(values[-1]) - int(values[0]) + 1
-        if span > DENSE * values.size:
-            return None
-        found = np.full(span, -1)
-        found[values - values[0]] = order
-        return found
-
     def _search(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
         values, order = self._sorted
         if values.size == 0:
             return np.full(numbers.shape, -1, np.int64)
-        if self._dense is not None:  # a smaller number is very large after the subtraction
-            at = numbers.view(np.uint64) - values[:1].view(np.uint64)
-            inside = at < self._dense.size
-            return np.where(inside, self._dense[np.where(inside, at, 0)], -1)
         at = np.minimum(np.searchsorted(values, numbers), values.size - 1)
         return np.where(values[at] == numbers, order[at], -1)
 

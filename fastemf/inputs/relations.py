@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +20,7 @@ from fastemf.inputs.tables import arrow, check_names, select_columns, table_row
 from fastemf.inputs.text_files import TextFile, locate
 from fastemf.support.terminal import escape_control
 
+BATCH = 1 << 20  # lines
 LONGEST_LINE = 1 << 22  # bytes of a line of CSV; some versions of DuckDB reserve 16 of them
 REAL_TYPES = ("FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 JSON_INTEGERS = ("BIGINT", "UBIGINT")
@@ -102,6 +103,11 @@ class Relation:
 
     def _fetch(self, query: str) -> list[Any]:
         return list(self.connection.execute(query).fetchall())
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the opened columns as record batches of Arrow."""
+        with self.reading():
+            yield from self.connection.sql(self.query).to_arrow_reader(BATCH)
 
     def reading(self) -> AbstractContextManager[None]:
         """Turn errors of DuckDB into errors that name the source."""
@@ -326,6 +332,8 @@ def _from_files(source: file_lists.TextSource, connection: Any) -> Relation:
             "list of files of one kind"
         )
     [kind] = path_of
+    if kind != "csv" and (source.delimiter or source.decimal):
+        raise ValueError(f"--sep and --decimal apply to text files (.csv, .tsv), got {name}")
     if kind == "parquet":
         return _ParquetFiles(connection, paths, name)
     if kind not in ("csv", "json"):

@@ -5,22 +5,20 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fastemf.inputs import file_lists
-from fastemf.inputs.columns import Where, first_null, integers_of_text
+from fastemf.inputs.columns import Where, first_null
 from fastemf.inputs.database import connect
 from fastemf.inputs.matrix_files import MATRICES, read_matrix
 from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
-from fastemf.inputs.text_types import types_of_text
+from fastemf.inputs.text_types import integers_of_text, types_of_text
 from fastemf.support.atomic_file import replace_file
-from fastemf.support.progress import bars_are_shown, count_steps
+from fastemf.support.progress import count_steps
 from fastemf.support.terminal import write_output
-
-BATCH = 1 << 20  # lines between two updates of the progress bar
 
 
 class FromFile(NamedTuple):
@@ -88,16 +86,17 @@ def read_file(
     """
     if (matrix := _matrix_file(source)) is not None:
         return FromFile(read_matrix(*matrix), table_row)
-    connection = connect(n_threads=n_threads)
-    try:
+    batches = []
+    counting = count_steps(None, "line", "reading", shows=progress, scale=True)
+    with counting as advance, closing(connect(n_threads=n_threads)) as connection:
         opened = open_table(source, connection, labels, numbers, features)
-        with opened.reading():
-            table = _read_query(connection, opened.query, progress)
-    finally:
-        connection.close()
-    if len(table) == 0:
+        for batch in opened.batches():
+            batches.append(batch)
+            advance(len(batch))
+    if not batches:
         what = "lines after the header" if opened.is_text else "rows"
         raise ValueError(f"{opened.name}: expected {what}, got none")
+    table = arrow().Table.from_batches(batches)
     for number in numbers:
         if table.column(number).null_count:
             opened.explain(number, first_null(table.column(number)))
@@ -109,19 +108,6 @@ def read_file(
         elif not opened.has_types and name in features and name not in numbers:
             table = table.set_column(at, name, types_of_text(table.column(name)))
     return FromFile(table, opened.where)
-
-
-def _read_query(connection: Any, query: str, progress: bool) -> Any:
-    """Return the result of a query as an Arrow table."""
-    result = connection.sql(query)
-    if not (progress or bars_are_shown()):
-        return result.to_arrow_table()
-    reader, batches = result.to_arrow_reader(BATCH), []
-    with count_steps(None, "line", "reading", shows=progress, scale=True) as advance:
-        for batch in reader:
-            batches.append(batch)
-            advance(len(batch))
-    return arrow().Table.from_batches(batches, reader.schema)
 
 
 def column_names(source: Any) -> list[str] | None:
@@ -138,11 +124,8 @@ def column_names(source: Any) -> list[str] | None:
     """
     if _matrix_file(source) is not None:
         return None
-    connection = connect()
-    try:
+    with closing(connect()) as connection:
         return find_table(source, connection).names([])
-    finally:
-        connection.close()
 
 
 def _matrix_file(source: Any) -> tuple[Path, str] | None:
@@ -179,30 +162,26 @@ def write_table(target: Any, columns: Mapping[str, Any]) -> None:
     "eu-7",12.5
     <BLANKLINE>
     """
-    table = arrow().table(dict(columns))
-    if not isinstance(target, (str, os.PathLike)) or target == "-":
-        text = _csv_bytes(table, ",")  # UTF-8, independent of the terminal
-        if isinstance(target, str):
-            write_output(text)
-        else:
-            target.write(text.decode() if isinstance(target, io.TextIOBase) else text)
-        return
-    extension = file_lists.file_extension(Path(target), file_lists.WRITTEN)
-    with replace_file(target, "a table") as whole:
-        if extension in file_lists.DELIMITERS:
-            whole.write(_csv_bytes(table, file_lists.DELIMITERS[extension]))
-        else:
-            from pyarrow import parquet
+    from pyarrow import csv, parquet
 
-            parquet.write_table(table, whole)
-
-
-def _csv_bytes(table: Any, delimiter: str) -> bytes:
-    from pyarrow import csv
-
-    out = io.BytesIO()
-    csv.write_csv(table, out, csv.WriteOptions(delimiter=delimiter))
-    return out.getvalue()
+    table, is_stream = arrow().table(dict(columns)), not isinstance(target, (str, os.PathLike))
+    extension = ".csv"
+    if not is_stream and target != "-":
+        extension = file_lists.file_extension(Path(target), file_lists.WRITTEN)
+    content = io.BytesIO()
+    if extension == ".parquet":
+        parquet.write_table(table, content)
+    else:
+        options = csv.WriteOptions(delimiter=file_lists.DELIMITERS[extension])
+        csv.write_csv(table, content, options)
+    if is_stream:
+        is_text = isinstance(target, io.TextIOBase)
+        target.write(content.getvalue().decode() if is_text else content.getvalue())
+    elif target == "-":
+        write_output(content.getvalue())  # UTF-8, independent of the terminal
+    else:
+        with replace_file(target, "a table") as file:
+            file.write(content.getvalue())
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, shortened
-from fastemf.inputs.entries import warn_of_triplets
+from fastemf.inputs.entries import check_weights_shape, warn_of_triplets
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
 
@@ -215,8 +215,7 @@ def from_frame(frame: Any, weights: Any, sides: Sides, *, strict: bool = True) -
         ):
             raise ValueError("weights must have the index and the columns of R")
         v = _matrix(weights, "weights") if is_frame(weights) else np.asarray(weights)
-        if v.shape != matrix.shape:
-            raise ValueError(f"weights must have the shape of R, {matrix.shape}, got {v.shape}")
+        check_weights_shape(v, matrix.shape)
         v = v[i, j]
     found = from_columns(
         np.asarray(frame.index), np.asarray(frame.columns), matrix[i, j], v, sides,

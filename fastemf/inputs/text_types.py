@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from fastemf.inputs.columns import INTEGER, is_integer_text
 from fastemf.inputs.tables import arrow
 
 CODE = r"^[-+]?0[0-9]"  # codes such as 007 are not numbers
@@ -24,14 +26,31 @@ def types_of_text(column: Any) -> Any:
     >>> types_of_text(pa.chunked_array([["1", None, "2.5"]])).to_pylist()
     [1.0, None, 2.5]
     """
-    pa = arrow()
-    encoded = column.dictionary_encode().unify_dictionaries()
-    if not encoded.num_chunks:
+    return _convert_distinct(column, _convert)
+
+
+def integers_of_text(column: Any) -> Any:
+    """Return an Arrow column of strings as integers if all are canonical, else unchanged."""
+    if len(column) and not is_integer_text(str(column[0])):  # so that most are not encoded
         return column
-    converted = _convert(encoded.chunk(0).dictionary)
+    return _convert_distinct(column, _convert_integers)
+
+
+def _convert_distinct(column: Any, convert: Callable[[Any], Any]) -> Any:
+    encoded = column.dictionary_encode().unify_dictionaries()
+    converted = convert(encoded.chunk(0).dictionary) if encoded.num_chunks else None
     if converted is None:
         return column
-    return pa.chunked_array([converted.take(chunk.indices) for chunk in encoded.chunks])
+    return arrow().chunked_array([converted.take(chunk.indices) for chunk in encoded.chunks])
+
+
+def _convert_integers(texts: Any) -> Any:
+    import pyarrow.compute as pc
+
+    if pc.all(pc.match_substring_regex(texts, INTEGER)).as_py():
+        with suppress(arrow().ArrowInvalid):  # beyond 64 bits
+            return texts.cast(arrow().int64())
+    return None
 
 
 def _convert(texts: Any) -> Any:

@@ -159,7 +159,7 @@ def add_columns(table: Any, columns: Columns) -> Any:
 def typed(labels: Any) -> Any:
     """Return labels, none of which is missing, as an array of integers if they are integers."""
     is_integer = labels.dtype.kind == "O" and labels.size and isinstance(labels[0], int)
-    return read_column(labels, "labels").flat if is_integer else labels
+    return read_column(labels, "labels").values if is_integer else labels
 
 
 def unused_name(name: str, taken: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
     check_entries,
+    check_lengths,
     check_same_shape,
     flat_weights,
     index_dtype,
@@ -280,11 +281,7 @@ def _group_labelled(
     found: tables.Labelled, n_threads: int, read: FeatureReader | None
 ) -> Observations:
     row_labels, col_labels, rows, cols, values, v, where = found
-    if not rows.shape == cols.shape == values.shape or values.ndim != 1:
-        raise ValueError(
-            "rows, cols and values must be one-dimensional and of equal length, got shapes "
-            f"{rows.shape}, {cols.shape} and {values.shape}"
-        )
+    check_lengths(rows, cols, values)
     shape = (len(row_labels), len(col_labels))
     given = EntryArrays(shape, rows, cols, values, np.empty(0), where=where)
     entries = check_entries(given, None if v is None else flat_weights(v, values.size))
@@ -324,10 +321,16 @@ def _by_row(features: FeatureTable, entries: EntryArrays, n_threads: int) -> Fea
 
 
 def _side(indptr: Ints, indices: Array, values: Array, weights: Array) -> Side:
-    side = Side(indptr, indices, values, weights, np.diff(indptr).astype(np.float64))
-    if weights.size:
-        side.mass[:] = np.bincount(side.keys, weights=weights, minlength=side.mass.size)
-    return side
+    return Side(indptr, indices, values, weights, sum_weights(indptr, weights))
+
+
+def sum_weights(indptr: Ints, weights: Array) -> Array:
+    """Return the summed weight of each group, or its count if there are no weights."""
+    counts = np.diff(indptr)
+    if not weights.size:
+        return counts.astype(np.float64)
+    groups = np.repeat(np.arange(counts.size), counts)
+    return np.asarray(np.bincount(groups, weights, counts.size))
 
 
 def select_entries(side: Side, mask: Mask) -> Side:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,19 +24,11 @@ from fastemf.sources.suspicious_values import warn_of_suspicious_values
 from fastemf.support.warn import warn
 
 
+@contextmanager
 def open_source(
-    R: Any,
-    weights: Any,
-    shape: Any,
-    names: ColumnNames,
-    client: Any,
-    n_jobs: int | None,
-    censored: Any = None,
-    *,
-    store_path: Any = None,
-    progress: bool = False,
-    features: Any = None,
-) -> AbstractContextManager[Source]:
+    R: Any, weights: Any, shape: Any, names: ColumnNames, client: Any, n_jobs: int | None,
+    censored: Any = None, *, store_path: Any = None, progress: bool = False, features: Any = None,
+) -> Iterator[Source]:  # fmt: skip
     """Open the observations for a ``with`` statement; a cluster releases them at its end.
 
     `features` are side features of the observations, as in `fastemf.sources.memory.observe`, or
@@ -44,74 +36,44 @@ def open_source(
     """
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
-    opened: AbstractContextManager[Source]
     if client is None and store_path is not None:
         raise ValueError(f"store_path is for a fit on a cluster, with client=, got {store_path!r}")
-    if client is None and is_store(R):
+    if is_store(R):
         from fastemf.sources.store.reading import open_store
 
         R = open_store(R)
-    if client is not None:
-        from fastemf.sources.cluster.distribution import distribute
-
-        _require_limit(censored)
-        opened = distribute(
-            R, client, store_path=store_path, n_jobs=n_jobs, features=features, **given
+    is_stored = isinstance(R, Source) and not isinstance(R, Observations)
+    for name, value in {**given, "store_path": store_path}.items() if is_stored else ():
+        if value is not None:
+            raise ValueError(f"{name} must not be given with a store, which has its own")
+    if (is_stored or client is not None) and censored is not None and parse_limit(censored) is None:
+        raise ValueError(
+            'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
+            f"{type(censored).__name__}"
         )
-    elif isinstance(R, Source) and not isinstance(R, Observations):  # a store
-        for name, value in given.items():
-            if value is not None:
-                raise ValueError(f"{name} must not be given with a store, which has its own")
-        _require_limit(censored)
-        opened = nullcontext(R)
-        if features is not None:
+    with ExitStack() as opened:
+        if client is not None:
+            from fastemf.sources.cluster.distribution import distribute
+
+            there = distribute(
+                R, client, store_path=store_path, n_jobs=n_jobs, features=features, **given
+            )
+            source: Source = opened.enter_context(there)
+        elif is_stored:
             from fastemf.sources.store.side_features import with_features
 
-            opened = nullcontext(with_features(R, features))
-    else:
-        n_threads = count_threads(n_jobs)
-        read = {"censored": censored, "n_threads": n_threads, "progress": progress}
-        opened = nullcontext(observe(R, **given, **read, features=features))
-    return _Checked(opened, parse_limit(censored))
+            source = R if features is None else with_features(R, features)
+        else:
+            read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": features}
+            source = observe(R, **given, censored=censored, **read)
+        warn_of_suspicious_values(source, parse_limit(censored))
+        yield source
 
 
 def is_store(path: Any) -> bool:
     """Return whether data are the path of a store, which is a folder with a manifest."""
     is_path = isinstance(path, (str, os.PathLike))
     return is_path and os.path.lexists(os.path.join(path, "manifest.json"))
-
-
-class _Checked(AbstractContextManager[Source]):
-    """A source that is checked for suspicious values when it is opened.
-
-    This is a class because a generator of `contextlib` would add stack frames between the warning
-    and the line of the caller.
-    """
-
-    def __init__(
-        self, opened: AbstractContextManager[Source], limit: CensoringLimit | None
-    ) -> None:
-        self._opened, self._limit = opened, limit
-
-    def __enter__(self) -> Source:
-        source = self._opened.__enter__()
-        try:
-            warn_of_suspicious_values(source, self._limit)
-        except BaseException:  # for example a warning that the caller turned into an error
-            self._opened.__exit__(*sys.exc_info())
-            raise
-        return source
-
-    def __exit__(self, *reason: Any) -> bool | None:
-        return self._opened.__exit__(*reason)
-
-
-def _require_limit(censored: Any) -> None:
-    if censored is not None and parse_limit(censored) is None:
-        raise ValueError(
-            'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
-            f"{type(censored).__name__}"
-        )
 
 
 def open_in_memory(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+# Context managers of the package add frames of contextlib.
+_INTERNAL = (str(Path(__file__).parents[1]) + os.sep, contextlib.__file__)
 
 
 class ConvergenceWarning(UserWarning):
@@ -23,7 +25,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the first stack frame outside the package."""
     level = 1
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INTERNAL):
         frame = frame.f_back
         level += 1
     warnings.warn(message, category, stacklevel=level)

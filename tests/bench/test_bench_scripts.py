@@ -65,15 +65,19 @@ def test_stream_is_reproducible():
 @pytest.mark.filterwarnings("ignore")
 def test_store(tmp_path, capsys):
     source, target = tmp_path / "log.parquet", tmp_path / "store"
-    store.write_parquet(source, 3000)
-    done = child.build_store(str(source), str(target), *map(str, Stream(3000).shape), "20000")
+    store.write_table(source, 3000, labelled=False)
+    done = child.build_store(str(source), str(target), "20000", *map(str, Stream(3000).shape))
     assert done["peak"] >= done["level"] > 0
+    store.report_build(tmp_path, 3000, 20000, labelled=True)
+    store.report_csv(tmp_path, 3000)
     store.report_fit(target, k=2, sweeps=1, repeats=1)
     store.report_append(target, 3000, 20000, 3, built=1.0)
     store.report_fit(target, k=2, sweeps=1, repeats=1)
     printed = capsys.readouterr().out
     assert printed.count("bitwise identical") == 2
     assert "append 3e-05M entries, 3 times" in printed
+    assert "0.003M labelled lines: " in printed
+    assert "CSV of 0.003M labelled lines into a fit" in printed
 
 
 @pytest.mark.slow

@@ -1101,7 +1101,7 @@ def test_columns_must_be_selected(text, options, missing, refused):
         ("select log.csv --plot a.npz", "--plot must end in .png, .svg or .pdf, got a"),
         ("predict model.npz log.csv --clip 3 1", "clip must"),
         ("predict model.npz log.csv --sep ::", "--sep must be one character, got '::'"),
-        ("predict model.npz log.parquet --sep ;", "--sep and --decimal apply to text files"),
+        ("predict model.npz model.npz --sep ;", "--sep and --decimal apply to text files"),
         ("predict model.npz none.csv --sep ;", "none.csv: no such file"),
         ("predict model.npz model.npz", "is a matrix; pairs must be a table with two columns"),
         ("predict model.npz log.csv -o out.txt", "out.txt: the name must end in .csv, .tsv,"),

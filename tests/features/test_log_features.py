@@ -140,8 +140,12 @@ def test_stores(tmp_path, suffix):
     with open_source(tmp_path / "store", *given, features=FEATURES) as store:
         [(_, block)] = store.by_row.blocks()
         check(store, block.values)
-    with pytest.raises(ValueError, match="must be one or more distinct columns of the store"):
-        open_source(tmp_path / "store", *given, features=["nothing"])
+    match = "must be one or more distinct columns of the store"
+    with (
+        pytest.raises(ValueError, match=match),
+        open_source(tmp_path / "store", *given, features=["nothing"]),
+    ):
+        pass
 
 
 def test_strings_of_typed_stores_stay_strings(tmp_path):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fastemf.features.reading import check_names
-from fastemf.sources.cluster.source import ClusterSide, ClusterSource, even_cuts
+from fastemf.sources.cluster.source import ClusterSource
 from fastemf.sources.cluster.workers import Cluster, connect
-from fastemf.sources.store.manifest import MANIFEST, Manifest
-from fastemf.sources.store.reading import Store, hold_state, open_store, read_state
+from fastemf.sources.store.manifest import COLUMN_ROLES, Manifest
+from fastemf.sources.store.reading import Store, hold_state
 from fastemf.sources.store.side_features import with_features
 from fastemf.sources.store.writing import build
 
@@ -28,7 +26,7 @@ def distribute(
     Parameters
     ----------
     R
-        A store or its path, which every worker can read under the same path; any other source of
+        A store, which every worker can read under the same path; any source of
         `fastemf.store.build`, or a Dask DataFrame, if there is a `store_path`.
     client
         A connected `distributed.Client`.
@@ -42,32 +40,25 @@ def distribute(
         Weights, shape, and names of columns; not for a store.
     """
     cluster = connect(client, n_jobs)
-    is_path = isinstance(R, (str, os.PathLike))
-    if isinstance(R, Store) or (is_path and (Path(R) / MANIFEST).exists()):
-        for name, value in (*given.items(), ("store_path", store_path)):
-            if value is not None:
-                raise ValueError(f"{name} must not be given with a store, which has its own")
-        return _from_store(R if isinstance(R, Store) else open_store(R), cluster, features)
+    if isinstance(R, Store):
+        return _from_store(R, cluster, features)
     if store_path is None:
         raise ValueError(
             "R must be a store for a fit on a cluster, or store_path= must name a folder that "
             f"every worker can read, in which a store of R is built, got {type(R).__name__}"
         )
     given["columns"] = () if features is None else check_names(features)
-    if hasattr(R, "to_delayed") and hasattr(R, "columns"):
-        store = _build_from_frame(R, client, store_path, given)
-    else:
-        store = build(R, store_path, **given)
-    return _from_store(store, cluster, features)
+    is_frame = hasattr(R, "to_delayed") and hasattr(R, "columns")
+    write = partial(_build_from_frame, client) if is_frame else build
+    return _from_store(write(R, store_path, **given), cluster, features)
 
 
-def _build_from_frame(frame: Any, client: Any, store_path: Any, given: dict[str, Any]) -> Store:
+def _build_from_frame(client: Any, frame: Any, store_path: Any, **given: Any) -> Store:
     """Let the workers write a Dask DataFrame as Parquet, and build a store from it."""
     target = Path(os.path.abspath(store_path))
     folder = target.with_name(f".{target.name}.parquet")
-    roles = ("rows", "cols", "values", "weights")
-    own = [given[role] for role in roles if given.get(role) is not None]
-    names = list(dict.fromkeys([*own, *given["columns"]]))
+    names = [given[role] for role in COLUMN_ROLES if given.get(role) is not None]
+    names = list(dict.fromkeys([*names, *given["columns"]]))
     if missing := [name for name in names if name not in frame.columns]:
         raise ValueError(f"the Dask DataFrame has no column {missing[0]!r}")
     try:
@@ -81,21 +72,11 @@ def _build_from_frame(frame: Any, client: Any, store_path: Any, given: dict[str,
 
 
 def _from_store(store: Store, cluster: Cluster, features: Any) -> ClusterSource:
-    """Let the workers read the blocks of a store; lost blocks are read again by another worker."""
+    """Let the workers read the blocks of a store."""
     if features is not None:
         store = with_features(store, features)
-    path, manifest = str(store.path), store.by_row.manifest
-    cluster.check(_check_store, path, manifest)
-    sides = []
-    for axis, side in enumerate((store.by_row, store.by_col)):
-        cuts = even_cuts(np.diff(side.indptr), cluster)
-        blocks = [
-            cluster.client.submit(read_state, path, manifest, axis, first, last, pure=False)
-            for first, last in pairwise(cuts.tolist())
-        ]
-        sides.append(ClusterSide(cluster, blocks, cuts, side.indptr, side.mass, side.dtype))
-    labels = store.row_labels, store.col_labels
-    return ClusterSource(store.shape, sides[0], sides[1], *labels, store, store.features)
+    cluster.check(_check_store, str(store.path), store.by_row.manifest)
+    return ClusterSource(store, cluster)
 
 
 def _check_store(path: str, manifest: Manifest) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,7 +66,6 @@ class Cluster:
         self.client = client
         self._n_jobs = n_jobs
         self._direct_failures = 0
-        self._n_pieces = max(1, self.n_workers)
 
     @property
     def n_workers(self) -> int:
@@ -96,13 +95,9 @@ class Cluster:
                 raise ValueError(f"{answer} (worker {worker})")
 
     def run(
-        self,
-        task: Task,
-        blocks: Sequence[Future],
-        shared: Arrays,
-        own: Sequence[Arrays],
+        self, task: Task, blocks: Sequence[Future], shared: Arrays, own: Sequence[Arrays],
         *args: Any,
-    ) -> list[Any]:
+    ) -> list[Any]:  # fmt: skip
         """Return ``task(block, shared, own, *args, n_threads)`` for every block, in order.
 
         Parameters
@@ -114,7 +109,7 @@ class Cluster:
         args
             Small arguments for all blocks.
         """
-        losses: list[_LossError] = []
+        losses: list[Exception] = []
         while len(losses) < ATTEMPTS:
             try:
                 with self.client.as_current():
@@ -128,39 +123,29 @@ class Cluster:
         )
 
     def _attempt(
-        self,
-        task: Task,
-        blocks: Sequence[Future],
-        shared: Arrays,
-        own: Sequence[Arrays],
+        self, task: Task, blocks: Sequence[Future], shared: Arrays, own: Sequence[Arrays],
         args: tuple[Any, ...],
-    ) -> list[Any]:
+    ) -> list[Any]:  # fmt: skip
         import distributed
 
         held: list[Future] = []
         try:
-            # Each worker receives a part of the shared arrays, and the workers exchange the parts,
-            # so each connection carries one copy. (Dask's broadcast would wait forever for a
-            # worker that dies meanwhile.)
-            cuts = (np.array_split(array, self._n_pieces) for array in shared)
-            pieces = [_Sent(arrays) for arrays in zip(*cuts, strict=True)]
-            sent = self._send(pieces + [_Sent(arrays) for arrays in own])
-            held += sent
-            parts, there = sent[: len(pieces)], sent[len(pieces) :]
-            futures = self.client.map(
-                _run, blocks, there,
-                task=task, parts=parts, args=args, n_jobs=self._n_jobs, pure=False,
+            # (Dask's broadcast would wait forever for a worker that dies meanwhile.)
+            held += self._send([shared, *own])
+            held += self.client.map(
+                _run, blocks, held[1:], task=task, shared=held[0], args=args, n_jobs=self._n_jobs,
+                pure=False,
             )  # fmt: skip
-            held += futures
+            futures = held[1 + len(own) :]
             self._wait(futures)
-            return self._gather(futures)
-        except distributed.CancelledError as error:
-            raise _LossError("data that were sent are lost") from error
+            return list(self.client.gather(futures, direct=True))
+        except (distributed.CancelledError, distributed.KilledWorker, OSError) as error:
+            raise _LossError(f"data or results are lost ({error!r})") from error
         finally:
             for future in held:
                 future.release()
 
-    def _send(self, data: list[_Sent]) -> list[Future]:
+    def _send(self, data: list[Arrays]) -> list[Future]:
         """Send data to the workers, directly if they can be reached, else through the scheduler."""
         self._check_connection()
         direct = self._direct_failures < DIRECT_ATTEMPTS
@@ -171,36 +156,19 @@ class Cluster:
             raise _LossError(f"data could not be sent ({error!r})") from error
 
     def _wait(self, futures: Sequence[Future]) -> None:
-        """Wait for all tasks as long as there are workers; raise the error of a task."""
+        """Wait for all tasks as long as there are workers."""
         import distributed
 
         seen = time.monotonic()
         while True:
-            try:
+            with suppress(TimeoutError):
                 distributed.wait(futures, timeout=POLL)
-                break
-            except TimeoutError:
-                self._check_connection()
-                if self.n_workers:
-                    seen = time.monotonic()
-                elif time.monotonic() - seen > PATIENCE:
-                    raise _all_lost() from None
-            except distributed.CancelledError as error:
-                raise _LossError("data that were sent are lost") from error
-        for future in futures:
-            if future.status == "error":
-                failure = future.exception()
-                if isinstance(failure, distributed.KilledWorker):
-                    raise _LossError(str(failure)) from failure
-                raise failure
-
-    def _gather(self, futures: Sequence[Future]) -> list[Any]:
-        import distributed
-
-        try:
-            return list(self.client.gather(futures, direct=True))
-        except (distributed.CancelledError, distributed.KilledWorker, OSError) as error:
-            raise _LossError(f"results are lost ({error!r})") from error
+                return
+            self._check_connection()
+            if self.n_workers:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > PATIENCE:
+                raise _all_lost()
 
     def _recover(self, tasks: Sequence[Future]) -> None:
         """Wait for workers, and retry tasks that failed because workers died."""
@@ -212,10 +180,7 @@ class Cluster:
             raise WorkersLostError(
                 "the observations on the cluster were cancelled, perhaps by a restart; fit again"
             )
-        self._n_pieces = max(1, self.n_workers)
-        failed = [task for task in tasks if task.status == "error"]
-        if failed:
-            self.client.retry(failed)
+        self.client.retry([task for task in tasks if task.status == "error"])
 
     def _check_connection(self) -> None:
         if self.client.status != "running":
@@ -232,11 +197,6 @@ def _all_lost() -> WorkersLostError:
     return WorkersLostError(f"all workers were lost, and none returned within {PATIENCE:.0f} s")
 
 
-@dataclass(frozen=True)
-class _Sent:
-    arrays: Arrays
-
-
 # --- on a worker ----------------------------------------------------------------------------
 
 
@@ -249,19 +209,14 @@ def _run_check(version: str, check: Callable[..., str], *args: Any) -> str:
 
 
 def _run(
-    block: Side,
-    own: _Sent,
-    *,
-    task: Task,
-    parts: list[_Sent],
-    args: tuple[Any, ...],
+    block: Side, own: Arrays, *, task: Task, shared: Arrays, args: tuple[Any, ...],
     n_jobs: int | None,
-) -> Any:
+) -> Any:  # fmt: skip
     from distributed import get_worker
 
     # All threads of the worker, because kernel launches are serialized.
     n_threads = min(count_threads(n_jobs), int(get_worker().state.nthreads))
-    shared = map(np.concatenate, zip(*(part.arrays for part in parts), strict=True))
     # Received arrays may be read-only, for which kernels would be compiled again.
-    mine = (np.require(array, requirements=("C", "W")) for array in own.arrays)
-    return task(block, tuple(shared), tuple(mine), *args, n_threads)
+    given = (tuple(np.require(one, requirements=("C", "W")) for one in part)
+             for part in (shared, own))  # fmt: skip
+    return task(block, *given, *args, n_threads)

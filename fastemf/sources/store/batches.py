@@ -1,40 +1,29 @@
-"""`open_batches`: open the source of a store, which is arrays, tables, or an iterator of them.
-
-The lines of tables are copied in order into a temporary table of DuckDB, which numbers labels.
-"""
+"""`open_batches`: read the source of a store, which is arrays, tables, or an iterator of them."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fastemf.inputs.columns import (
-    RULE,
-    Where,
-    check_nulls,
-    concatenated,
-    integers_of_text,
-    offers_arrow,
-)
-from fastemf.inputs.database import connect, identifier
+from fastemf.inputs.columns import Where, first_null, offers_arrow
+from fastemf.inputs.database import connect
+from fastemf.inputs.entries import check_lengths
 from fastemf.inputs.file_lists import is_source
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.relations import Relation, open_table
-from fastemf.inputs.tables import arrow, is_table
-from fastemf.inputs.text_types import mark_text
+from fastemf.inputs.tables import arrow, is_table, numbers
+from fastemf.inputs.text_types import integers_of_text, mark_text
 from fastemf.sources.store.manifest import COLUMN_ROLES
 from fastemf.sources.store.reading import Store
 
-BATCH = 1 << 20  # lines
 LEAST_MEMORY = 1 << 27  # bytes of memory for DuckDB
-INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
 class ColumnNames(NamedTuple):
@@ -45,16 +34,6 @@ class ColumnNames(NamedTuple):
     values: Any
     weights: Any
     columns: tuple[str, ...] = ()  # further ones
-
-    def check(self) -> None:
-        """Raise an error if a name is missing or not a string."""
-        for field, name in zip(("rows", "cols", "values"), self, strict=False):
-            if not isinstance(name, str):
-                raise TypeError(f"{field} must name a column of the table, got {name!r}")
-        if self.rows == self.cols:
-            raise ValueError(f"rows and cols must name two columns, got {self.rows!r} for both")
-        if self.weights is not None and not isinstance(self.weights, str):
-            raise TypeError(f"weights must name a column of the table, got {self.weights!r}")
 
     def refuse(self, what: str) -> None:
         """Raise an error for names of columns if the source is not a table."""
@@ -80,18 +59,18 @@ class OpenedSource(NamedTuple):
 
     batches: Iterable[Batch]
     columns: dict[str, str | None]  # names of the columns of tables by role
-    labels: tuple[Labels, Labels] | None = None
+    coders: tuple[LabelCoder, ...] = ()  # of rows and columns, if they have labels
+
+    def labels(self) -> list[Labels]:
+        """Return the labels of rows and columns, once all batches are read."""
+        return [coder.labels() for coder in self.coders]
 
 
 @contextmanager
 def open_batches(
-    source: Any,
-    names: ColumnNames,
-    positions: bool,
-    known: Store | None,
-    scratch: Path,
+    source: Any, names: ColumnNames, positions: bool, known: Store | None, scratch: Path,
     memory_limit: int,
-) -> Iterator[OpenedSource]:
+) -> Iterator[OpenedSource]:  # fmt: skip
     """Open a source of any kind.
 
     Parameters
@@ -110,226 +89,166 @@ def open_batches(
         Bytes of memory for DuckDB.
     """
     columns = dict.fromkeys(COLUMN_ROLES) if known is None else known.by_row.manifest.columns
-    if isinstance(source, tuple):
-        names._replace(weights=None).refuse("triplets")
-        if len(source) != 3:
-            raise ValueError(
-                f"source as a tuple must be (rows, cols, values), got {len(source)} items"
-            )
-        yield OpenedSource([_array_batch("the triplets", (*source, names.weights))], columns)
+    is_chunked = isinstance(source, Iterator)
+    chunks = source if is_chunked else iter([source])
+    first = next(chunks, None)
+    chunks = chain([] if first is None else [first], chunks)
+    if isinstance(first, tuple) or (is_chunked and first is None):
+        what = "chunks of arrays" if is_chunked else "triplets"
+        (names if is_chunked else names._replace(weights=None)).refuse(what)
+        if is_chunked:
+            yield OpenedSource(map(_array_batch, chunks, count()), columns)
+        else:
+            yield OpenedSource([_array_batch(source, None, names.weights)], columns)
         return
-    chunks: Iterator[Any] = iter([source])
-    if is_chunked := isinstance(source, Iterator):
-        first = next(source, None)
-        chunks = chain([] if first is None else [first], source)
-        if first is None or isinstance(first, tuple):
-            names.refuse("chunks of arrays")
-            yield OpenedSource(_array_batches(chunks), columns)
-            return
-        if not offers_arrow(first):
-            raise TypeError(f"chunk 0 must be a tuple or a table, got {type(first).__name__}")
-    elif not (is_source(source) or is_table(source)):
+    if is_chunked and not offers_arrow(first):
+        raise TypeError(f"chunk 0 must be a tuple or a table, got {type(first).__name__}")
+    if not (is_source(source) or is_table(source) or is_chunked):
         raise TypeError(
             "source must be a file, a list or a folder of files, a SQL query, a table, a tuple "
             f"(rows, cols, values) or an iterator of such chunks, got {type(source).__name__}"
         )
     if known is not None:
-        pairs = zip(COLUMN_ROLES, names, strict=False)
-        given = [columns[role] if name is None else name for role, name in pairs]
+        given = [columns[role] if name is None else name
+                 for role, name in zip(COLUMN_ROLES, names, strict=False)]  # fmt: skip
         names = ColumnNames(given[0], given[1], given[2], given[3], names.columns)
-    names.check()
+    if not isinstance(names.weights, str | None):
+        raise TypeError(f"weights must name a column of the table, got {names.weights!r}")
+    if names.rows is not None and names.rows == names.cols:
+        raise ValueError(f"rows and cols must name two columns, got {names.rows!r} for both")
     columns = dict(zip(COLUMN_ROLES, names, strict=False)) if known is None else columns
+    before = (None, None) if known is None else (known.row_labels, known.col_labels)
+    coders = () if positions else tuple(map(LabelCoder, names[:2], before))
     memory = f"{max(memory_limit, LEAST_MEMORY) >> 20}MiB"
-    connection = connect(memory_limit=memory, temp_directory=str(scratch))
-    try:
-        log = TableLog(connection, names, positions, known)
-        for number, chunk in enumerate(chunks):
-            if is_chunked and not offers_arrow(chunk):
-                raise TypeError(
-                    f"chunk {number} must be a table, as chunk 0, got {type(chunk).__name__}"
-                )
-            log.insert(chunk, f"chunk {number}" if is_chunked else None)
-        if positions:
-            yield OpenedSource(log.batches((None, None)), columns)
-        else:
-            labels = log.number_labels(0), log.number_labels(1)
-            yield OpenedSource(log.batches(labels), columns, labels)
-    finally:
-        connection.close()
+    tables = ((chunk, f"chunk {number}" if is_chunked else None)
+              for number, chunk in enumerate(chunks))  # fmt: skip
+    with closing(connect(memory_limit=memory, temp_directory=str(scratch))) as connection:
+        yield OpenedSource(_table_batches(tables, names, coders, connection), columns, coders)
 
 
 # --- arrays -----------------------------------------------------------------------------------
 
 
-def _array_batch(name: str, columns: Sequence[Any]) -> Batch:
-    arrays = [None if column is None else np.asarray(column) for column in columns]
-    shapes = [array.shape for array in arrays if array is not None]
-    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
-        raise ValueError(
-            f"rows, cols and values (and weights) of {name} must be one-dimensional and of equal "
-            f"length, got shapes {', '.join(map(str, shapes))}"
+def _array_batch(chunk: Any, number: int | None, weights: Any = None) -> Batch:
+    name = "the triplets" if number is None else f"chunk {number}"
+    if not isinstance(chunk, tuple) or len(chunk) not in (3, 3 if number is None else 4):
+        got = f"{len(chunk)} items" if isinstance(chunk, tuple) else type(chunk).__name__
+        if number is None:
+            raise ValueError(f"source as a tuple must be (rows, cols, values), got {got}")
+        raise TypeError(
+            f"{name} must be a tuple (rows, cols, values) or (rows, cols, values, weights), as "
+            f"chunk 0, got {got}"
         )
+    columns = (*chunk, weights) if len(chunk) == 3 else chunk
+    arrays = [None if column is None else np.asarray(column) for column in columns]
+    check_lengths(*(array for array in arrays if array is not None), of=f" (and weights) of {name}")
     return Batch(name, lambda entry: f"entry {entry} of {name}", *arrays)
-
-
-def _array_batches(chunks: Iterator[Any]) -> Iterator[Batch]:
-    for number, chunk in enumerate(chunks):
-        name = f"chunk {number}"
-        if not isinstance(chunk, tuple) or len(chunk) not in (3, 4):
-            got = f"{len(chunk)} items" if isinstance(chunk, tuple) else type(chunk).__name__
-            raise TypeError(
-                f"{name} must be a tuple (rows, cols, values) or (rows, cols, values, weights), as "
-                f"chunk 0, got {got}"
-            )
-        yield _array_batch(name, chunk)
 
 
 # --- tables -----------------------------------------------------------------------------------
 
 
-class TableLog:
-    """The lines of tables, copied in order into a temporary table of DuckDB.
+class LabelCoder:
+    """Number the labels of a column in order of first appearance, batch by batch."""
 
-    Its columns are c0 (rows), c1 (cols), c2 (values), c3 (weights, if any), and further columns.
-    """
+    def __init__(self, name: str, known: Labels | None) -> None:
+        self._name, self._known = name, known
+        self._kind = ""  # of the labels
+        self._dtype: Any = None
+        self._is_text = False  # whether they are texts that may be integers
+        self._place_of: dict[Any, int] = {}
 
-    def __init__(
-        self, connection: Any, names: ColumnNames, positions: bool, known: Store | None
-    ) -> None:
-        self._connection = connection
-        self._names = names
-        self._positions = positions
-        self._known = (None, None) if known is None else (known.row_labels, known.col_labels)
-        self._wanted = [name for name in names[:4] if name is not None]
-        self._tables: list[Relation] = []
-        self._starts = [0]  # first line of each table
-        self._types: list[str] = []  # of the first table
+    def code(self, column: Any, source: Relation, where: Where) -> NDArray[np.int64]:
+        """Return the positions of some labels."""
+        labels, codes = Labels.encode(column, what=f"column {self._name!r}", where=where)
+        if not self._kind:
+            self._begin(labels, source)
+        self._check_kind(labels, source.name)
+        place_of = self._place_of
+        places = [place_of.setdefault(key, len(place_of)) for key in _keys(labels)]
+        return np.asarray(np.array(places, np.int64)[codes])
 
-    def insert(self, table: Any, name: str | None) -> None:
-        """Append the lines of a table."""
-        wanted, more = self._wanted, self._names.columns
-        others = [column for column in more if column not in wanted]
-        opened = open_table(table, self._connection, wanted[:2], wanted[2:], others, name=name)
-        with opened.reading():
-            found = self._connection.sql(opened.query)
-        type_of = dict(zip(found.columns, map(str, found.types), strict=True))
-        types = [self._label_type(opened.name, column, type_of[column]) for column in wanted[:2]]
-        types += [type_of[column] for column in (*wanted[2:], *more)]
-        self._types = self._types or types
-        for column, here, before in zip(wanted, types, self._types, strict=False):
-            if here != before:
-                raise TypeError(
-                    f"column {column!r} must have one type throughout, got {before} before and "
-                    f"{here} in {opened.name}"
-                )
-        columns = ", ".join(
-            f"{identifier(column)}::{kind} AS c{number}"
-            for number, (column, kind) in enumerate(zip([*wanted, *more], types, strict=True))
-        )
-        # Labels are numbered before they are read; positions can be read at once.
-        verb = f"CREATE {'VIEW' if self._positions and name is None else 'TABLE'} log AS"
-        if self._tables:
-            verb = "INSERT INTO log"
-            self._starts.append(self._count("true"))
-        with opened.reading():
-            self._connection.execute(f"{verb} SELECT {columns} FROM ({opened.query})")
-        self._tables.append(opened)
+    def _begin(self, labels: Labels, source: Relation) -> None:
+        known, self._dtype, self._source = self._known, labels.values.dtype, source.name
+        self._is_text = source.is_text and (known is None or known.kind in ("int64", "uint64"))
+        self._kind = _kind(labels if known is None or self._is_text else known)
+        keys = [] if known is None else _keys(known)
+        self._place_of = {
+            str(key) if self._is_text else key: place for place, key in enumerate(keys)
+        }
 
-    def _label_type(self, name: str, column: str, kind: str) -> str:
-        """Return the type in which labels or positions are kept."""
-        is_text = kind == "VARCHAR" or kind.startswith("ENUM")
-        if kind in INTEGERS or (self._positions and (is_text or kind == "UBIGINT")):
-            return "BIGINT"
-        if is_text:
-            return "VARCHAR"
-        if not self._positions and (kind == "UBIGINT" or kind.startswith(("DATE", "TIMESTAMP"))):
-            return kind
-        rule = "must hold integers as positions" if self._positions else RULE
-        raise TypeError(f"column {column!r} {rule}, got type {kind} ({name})")
+    def _check_kind(self, labels: Labels, source: str, before: str = "") -> None:
+        if _kind(labels) != (before or self._kind):
+            kinds = f"{before or self._kind} before and {labels.kind} ({source})"
+            raise TypeError(f"column {self._name!r} must hold labels of one kind, got {kinds}")
 
-    def _count(self, condition: str) -> int:
-        found = self._connection.execute(f"SELECT count(*) FROM log WHERE {condition}").fetchall()
-        return int(found[0][0])
+    def labels(self) -> Labels:
+        """Return all labels, the known ones first."""
+        known, column = self._known, list(self._place_of)
+        if self._is_text:
+            column = integers_of_text(arrow().chunked_array([column], "string"))
+        elif self._kind.startswith("datetime"):
+            column = np.array(column, np.int64).view(self._dtype)
+        name = self._name if known is None else known.name
+        labels, _ = Labels.encode(column, name, what=f"column {self._name!r}")
+        if self._kind.endswith("UTC]"):
+            labels = Labels.of_distinct(labels.values, name, True)
+        if known is not None:
+            self._check_kind(labels, self._source, _kind(known))
+        return labels
 
-    def _place(self, line: int, number: int | None = None) -> str:
-        """Describe the position of a line, whose column `number`, if given, was read as null."""
-        table = bisect_right(self._starts, line) - 1
-        at = line - self._starts[table]
-        if number is not None:
-            self._tables[table].explain(self._wanted[number], at)
-        return self._tables[table].where(at)
 
-    def number_labels(self, axis: int) -> Labels:
-        """Return the labels of a column in order of first appearance, after the known ones."""
-        name, known = self._wanted[axis], self._known[axis]
-        found = self._connection.sql(
-            f"SELECT c{axis} AS label FROM log WHERE c{axis} IS NOT NULL GROUP BY c{axis} "
-            "ORDER BY min(rowid)"
-        ).to_arrow_table()
-        column = found.column("label")
-        if self._tables[0].is_text and len(column) and (known is None or known.kind != "str"):
-            column = integers_of_text(column)
-        labels, _ = Labels.encode(column, name, what=f"column {name!r}")
-        return labels if known is None else self._joined(known, labels, f"column {name!r}")
+def _kind(labels: Labels) -> str:
+    return "int64" if labels.kind == "uint64" else labels.kind
 
-    def _joined(self, known: Labels, labels: Labels, what: str) -> Labels:
-        """Return known labels and those that are new."""
-        with suppress(ValueError):  # negative integers and integers over 2**63 - 1
-            if known.kind == labels.kind or {known.kind, labels.kind} <= {"int64", "uint64"}:
-                new = known.positions(labels, what=what) < 0
-                added = Labels.of_distinct(labels.values[new], None, labels.is_utc)
-                return known.joined(added) if new.any() else known
-        kinds = f"{known.kind} before and {labels.kind} ({self._tables[0].name})"
-        raise TypeError(f"{what} must hold labels of one kind, got {kinds}")
 
-    def batches(self, labels: Sequence[Labels | None]) -> Iterator[Batch]:
-        """Yield all lines in order, with labels replaced by their positions."""
-        import pyarrow.compute as pc
+def _keys(labels: Labels) -> list[Any]:
+    """Return labels as strings or integers."""
+    dates = labels.values.dtype.kind == "M"
+    return list((labels.values.view(np.int64) if dates else labels.values).tolist())
 
-        codes = [self._codes(axis, labels[axis]) for axis in (0, 1)]
-        width = len(self._wanted)
-        columns = [codes[0], codes[1], *(f"c{number}" for number in range(2, width))]
-        columns += [
-            f"c{width + at} AS {identifier(name)}" for at, name in enumerate(self._names.columns)
-        ]
-        reader = self._connection.sql(f"SELECT {', '.join(columns)} FROM log").to_arrow_reader(
-            BATCH
-        )
+
+def _table_batches(
+    tables: Iterable[tuple[Any, str | None]], names: ColumnNames,
+    coders: tuple[LabelCoder, ...], connection: Any,
+) -> Iterator[Batch]:  # fmt: skip
+    """Yield the lines of tables in order, with labels replaced by their positions."""
+    wanted = [*names[:3]] + ([] if names.weights is None else [names.weights])
+    for table, name in tables:
+        if name is not None and not offers_arrow(table):
+            raise TypeError(f"{name} must be a table, as chunk 0, got {type(table).__name__}")
+        opened = open_table(table, connection, wanted[:2], wanted[2:], names.columns, name=name)
         first = 0
-        for batch in reader:
-            found = [batch.column(number) for number in range(width)]
-            for number, column in enumerate(found):
-                if pc.any(absent := pc.is_null(column, nan_is_null=number > 1)).as_py():
-                    reader.close()  # a connection has one result at a time
-                    self._refuse_nulls(number, first + pc.index(absent, True).as_py())
-            for axis, side in enumerate(labels):
-                if not self._types[axis].startswith(("DATE", "TIMESTAMP")):
-                    found[axis] = concatenated(found[axis])
-                if side is not None and self._types[axis] != "VARCHAR":
-                    found[axis] = side.positions(found[axis])
-            found[2:] = map(concatenated, found[2:])
-            more = batch.select(range(width, batch.num_columns)) if self._names.columns else None
-            if more is not None and not self._tables[0].has_types:
+        for batch in opened.batches():
+            where = partial(_place, opened, first)
+            found = []
+            for axis, column in enumerate(map(batch.column, wanted[:2])):
+                if coders:
+                    found.append(coders[axis].code(column, opened, where))
+                else:
+                    found.append(_positions(column, wanted[axis], opened, where))
+            for column in wanted[2:]:
+                if batch.column(column).null_count:
+                    opened.explain(column, first + first_null(batch.column(column)))
+                found.append(numbers(batch.column(column), column, where))
+            more = batch.select(list(names.columns)) if names.columns else None
+            if more is not None and not opened.has_types:
                 more = mark_text(more)
-            place = partial(lambda first, entry: self._place(first + entry), first)
-            weights = found[3] if width > 3 else None
-            yield Batch(self._tables[0].name, place, found[0], found[1], found[2], weights, more)
+            weights = found[3] if len(found) > 3 else None
+            yield Batch(opened.name, where, found[0], found[1], found[2], weights, more)
             first += len(batch)
 
-    def _refuse_nulls(self, number: int, line: int) -> None:
-        """Raise an error for a null in a column, or for NaN in a column of numbers."""
-        condition = f"c{number} IS NULL" + (f" OR isnan(c{number})" if number > 1 else "")
-        place = self._place(line, number if number > 1 else None)
-        what = f"column {self._wanted[number]!r}"
-        check_nulls(self._count(condition), lambda: line, what, lambda _: place)
 
-    def _codes(self, axis: int, labels: Labels | None) -> str:
-        """Return the SQL expression of the positions of text labels, which are an ENUM."""
-        if labels is None or self._types[axis] != "VARCHAR":
-            return f"c{axis}"
-        pa = arrow()
-        texts = pa.table({"label": pa.array(labels.values).cast(pa.string())})
-        self._connection.register("labels", texts)
-        self._connection.execute(f"CREATE TYPE side{axis} AS ENUM (SELECT label FROM labels)")
-        self._connection.unregister("labels")
-        return f"enum_code(c{axis}::side{axis})"
+def _place(source: Relation, first: int, at: int) -> str:
+    return source.where(first + at)
+
+
+def _positions(column: Any, name: str, source: Relation, where: Where) -> NDArray[Any]:
+    """Read a column of positions, which may be text."""
+    pa = arrow()
+    if source.is_text:
+        column = integers_of_text(pa.chunked_array([column]))
+    if not pa.types.is_integer(column.type):
+        kind = f"{column.type} ({source.name})"
+        raise TypeError(f"column {name!r} must hold integers as positions, got type {kind}")
+    return numbers(column, name, where)

@@ -61,19 +61,14 @@ class ArrayFile:
         self._file.seek(self._data + at * self.dtype.itemsize)
         _write(self._file, _bytes(array, self.dtype))
 
-    def pieces(self, at: int, count: int) -> Iterator[NDArray[Any]]:
-        """Read written elements in pieces of bounded size."""
-        step = PIECE // self.dtype.itemsize
-        for first in range(at, at + count, step):
-            yield self.read(first, min(step, at + count - first))
-
-    def read(self, at: int, count: int) -> NDArray[Any]:
-        """Read written elements."""
-        array = np.empty(count, self.dtype)
-        self._file.seek(self._data + at * self.dtype.itemsize)
-        if not read_into(self._file, array):
-            raise OSError(f"{self.path} ended early while it was read back")
-        return array
+    def pieces(self, at: int, count: int, length: int) -> Iterator[NDArray[Any]]:
+        """Read written elements, at most `length` at a time."""
+        for first in range(at, at + count, length):
+            array = np.empty(min(length, at + count - first), self.dtype)
+            self._file.seek(self._data + first * self.dtype.itemsize)
+            if not read_into(self._file, array):
+                raise OSError(f"{self.path} ended early while it was read back")
+            yield array
 
     def finish(self) -> None:
         """Flush the file to the disk and close it."""

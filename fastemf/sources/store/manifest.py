@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastemf.inputs.columns import one_line
 from fastemf.inputs.entries import index_dtype
@@ -99,6 +100,14 @@ class StoredArray:
         return len(self.header) + self.length * np.dtype(self.dtype).itemsize
 
 
+def write_array(path: Path, array: NDArray[Any]) -> StoredArray:
+    """Write an array as a file, and describe the file."""
+    with ArrayFile(path, array.dtype, array.size) as file:
+        file.append(array)
+        file.finish()
+    return StoredArray.of(file)
+
+
 @dataclass(frozen=True)
 class Manifest:
     """The properties of a store and its files."""
@@ -126,7 +135,7 @@ class Manifest:
             kinds = {"indptr": (wide, n + 1), "indices": (index, self.size)}
             kinds["values"] = (value, self.size)
             if self.weighted:
-                kinds |= {"weights": (value, self.size), "mass": (np.dtype("f8").str, n)}
+                kinds["weights"] = (value, self.size)
             found |= {array_name(axis, part): kind for part, kind in kinds.items()}
         if self.more:
             found |= {COLUMNS: None, POSITIONS: (wide, self.size)}

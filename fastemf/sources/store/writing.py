@@ -16,7 +16,7 @@ from fastemf.inputs.labels import Labels
 from fastemf.sources.store import folders
 from fastemf.sources.store.batches import ColumnNames, OpenedSource, open_batches
 from fastemf.sources.store.entry_check import EntryCheck
-from fastemf.sources.store.files import ArrayFile, checksum
+from fastemf.sources.store.files import checksum
 from fastemf.sources.store.manifest import (
     COLUMNS,
     LABEL_PARTS,
@@ -26,6 +26,7 @@ from fastemf.sources.store.manifest import (
     StoreError,
     array_name,
     data_folder,
+    write_array,
 )
 from fastemf.sources.store.reading import Store, hold_state, open_state, open_store, reading_columns
 from fastemf.sources.store.sorting import SortPlan, Spill, write_sides
@@ -222,30 +223,31 @@ class _Writer:
         positions = self.shape is not None or (before is not None and before.row_labels is None)
         with ExitStack() as undo:
             with open_batches(source, self.names, positions, before, scratch, memory) as opened:
-                if before is not None and (before.row_labels is None) != (opened.labels is None):
-                    got = "positions" if opened.labels is None else "labels"
+                if before is not None and before.row_labels is not None and not opened.coders:
                     raise TypeError(
-                        f"store and source must both have labels or positions, got {got}"
+                        "store and source must both have labels or positions, got positions"
                     )
-                check = EntryCheck(self.shape, before, opened.labels)
+                check = EntryCheck(self.shape, before, labelled=bool(opened.coders))
                 spill = self._spill(opened, check, undo)
+            labels = opened.labels()
             shape, piece = check.finish(spill.size), self._piece
-            plan = SortPlan(
-                spill, before, shape, piece, max(1, memory // 2), bool(self.names.columns)
-            )
+            plan = SortPlan(spill, before, shape, piece, max(1, memory // 2))
             self._check_space(plan)
             files = write_sides(plan, self.folder)
-        described = self._write_labels(opened.labels, files)
+        described = self._write_labels(labels, files)
         if self.names.columns:
             path = self.folder / COLUMNS
             with path.open("r+b") as file:
                 os.fsync(file.fileno())
             files[COLUMNS] = StoredArray(RAW, path.stat().st_size, checksum(path))
-        known = 0 if before is None else before.size
         return Manifest(
-            self.generation, shape, known + spill.size, spill.dtype.name, spill.weighted,
+            self.generation, shape, self._n_known + spill.size, check.dtype.name, check.weighted,
             described, opened.columns, list(self.names.columns), files,
         )  # fmt: skip
+
+    @property
+    def _n_known(self) -> int:
+        return 0 if self.before is None else self.before.size
 
     @property
     def _piece(self) -> int:
@@ -262,13 +264,13 @@ class _Writer:
                 for first in range(0, len(batch.values), self._piece):
                     entries = check.see(batch, slice(first, first + self._piece))
                     if spill is None:
-                        weighted = bool(entries.weights.size)
                         spill = Spill(
-                            self.place / folders.SCRATCH, check.dtype, check.index_dtype, weighted
-                        )
+                            self.place / folders.SCRATCH, check.dtype, check.index_dtype,
+                            check.weighted, bool(self.names.columns), self._n_known,
+                        )  # fmt: skip
                         undo.callback(spill.close)
                     spill.append(entries)
-                    bar.update(entries.values.size)
+                    bar.update(entries["values"].size)
                 if batch.more is not None:
                     if columns is None:
                         columns = self._open_columns(batch.more.schema, closing)
@@ -304,26 +306,23 @@ class _Writer:
         return write
 
     def _write_labels(
-        self, labels: tuple[Labels, Labels] | None, files: dict[str, StoredArray]
+        self, labels: Sequence[Labels], files: dict[str, StoredArray]
     ) -> list[dict[str, Any]]:
         described = []
-        for axis, side in enumerate(labels or ()):
+        for axis, side in enumerate(labels):
             about, arrays = to_arrays(side)
             described.append(about)
             for part, array in zip(LABEL_PARTS, arrays, strict=True):
-                path = self.folder / array_name(axis, part)
-                with ArrayFile(path, array.dtype, array.size) as file:
-                    file.append(array)
-                    file.finish()
-                files[path.name] = StoredArray.of(file)
+                name = array_name(axis, part)
+                files[name] = write_array(self.folder / name, array)
         return described
 
     def _check_space(self, plan: SortPlan) -> None:
         """Raise an error if the disk has too little space for buckets and both sides."""
-        spill, known = plan.spill, 0 if plan.before is None else plan.before.size
-        entry = spill.index_dtype.itemsize + spill.dtype.itemsize * (2 if spill.weighted else 1)
-        bucket = entry + spill.index_dtype.itemsize + 8 * plan.positioned
-        needed = (2 * entry + 8 * plan.positioned) * (known + spill.size) + bucket * spill.size
+        spill, index = plan.spill, plan.spill.record[0].itemsize
+        record, position = spill.record.itemsize, 8 * spill.positioned
+        entries = (2 * (record - index) - position) * (self._n_known + spill.size)
+        needed = entries + record * spill.size
         free = shutil.disk_usage(self.place).free
         if needed > free:
             place = f"{self.place.parent}, where {free:,} bytes are free"

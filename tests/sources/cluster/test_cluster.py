@@ -483,7 +483,7 @@ def test_wrong_arguments(client, path, tmp_path, monkeypatch):
         (sp.csr_matrix(np.eye(3)), {}, r"R must be a store.*store_path=.*got csr_matrix"),
         (parts, NAMES, r"R must be a store.*store_path= must name a folder.*got list"),
         (frame, NAMES, r"R must be a store.*store_path= must name a folder.*got DataFrame"),
-        (pa.table({"user": [1]}), built | {"cols": None}, "cols must name a column of the table"),
+        (pa.table({"user": [1]}), built | {"cols": None}, "cols= and values= must name columns"),
         (frame, built | {"rows": "users"}, "the Dask DataFrame has no column 'users'"),
         (empty, built, "at least one observation, got none"),
     ]

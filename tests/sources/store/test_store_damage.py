@@ -97,7 +97,7 @@ def refused(folder, name, ways=EVERYWHERE, match="."):
 FILES = [
     f"{DATA}{side}.{part}.npy"
     for side in ("rows", "cols")
-    for part in ("indptr", "indices", "values", "weights", "mass", "labels", "label_offsets")
+    for part in ("indptr", "indices", "values", "weights", "labels", "label_offsets")
     if (side, part) != ("cols", "label_offsets")  # integers have none
 ]
 FILES += [DATA + name for name in ("rows.positions.npy", "columns.parquet")]
@@ -204,7 +204,7 @@ EDITS = [
     (lambda fields: fields.update(size=0), "."),
     (lambda fields: fields.update(size=2**63 - 1), "."),
     (lambda fields: fields.update(dtype="float16"), "'dtype' is not valid"),
-    (lambda fields: fields.update(weighted=False), "mass.npy"),
+    (lambda fields: fields.update(weighted=False), "weights.npy"),
     (lambda fields: fields.update(files={}), "cols.indices.npy"),
     (lambda fields: fields.update(more=1), "."),
     (lambda fields: fields.update({"\ud800\n": 1}), "."),
@@ -272,18 +272,17 @@ ALL = slice(None)
 HOSTILE = {
     EVERYWHERE: [
         ("rows.indptr", 0, -1), ("rows.indptr", 0, 1), ("rows.indptr", -1, 2 * SIZE - 1),
-        ("cols.indptr", 3, 2**62), ("cols.indptr", 3, -(2**63)), ("rows.mass", 2, np.nan),
-        ("cols.mass", 2, 0.0), ("cols.mass", 2, -1.0), ("cols.mass", 2, 1.0),
-        ("rows.mass", 2, 1e300),
+        ("cols.indptr", 3, 2**62), ("cols.indptr", 3, -(2**63)),
     ],
     ("open", "verify", "complete"): [("rows.labels", 0, 255), ("cols.labels", 0, 10)],  # twice
     CONTENT: [
         ("cols.indices", 5, M + 3), ("rows.indices", 5, -1), ("rows.values", 5, np.nan),
         ("cols.values", 5, -np.inf), ("cols.values", 5, 1e200), ("rows.weights", 5, 0.0),
-        ("cols.weights", 5, np.inf), ("cols.weights", 2, 1e150),
+        ("cols.weights", 5, np.inf), ("rows.weights", 5, -1.0),
     ],
     ("read_columns",): [("rows.positions", 5, 2 * SIZE), ("rows.positions", 5, -1)],
     ("verify", "complete"): [
+        ("cols.weights", 2, 1e150), ("rows.weights", 2, 1e-150),
         ("rows.values", 5, 1e150), ("cols.values", 5, -1e150), ("rows.values", ALL, 1e-300),
         ("cols.values", ALL, -1e-300),
     ],
