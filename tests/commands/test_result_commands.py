@@ -110,6 +110,8 @@ def test_missing_pairs_are_predicted_as_in_python(path, run):
     assert named == run("predict", path, "--missing", "log.csv")
     message = run("predict", path, "log.csv", "--missing", "log.csv", code=2)
     assert message == "give either pairs or --missing, got log.csv and log.csv"
+    message = run("predict", path, "--missing", "log.csv", "--force", "-o", "log.csv", code=2)
+    assert message == "--out log.csv is an input of this command, which it would replace"
     message = run("predict", path, code=2)
     assert message == "give either pairs or --sql, got neither"
 
