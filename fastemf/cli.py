@@ -33,7 +33,9 @@ example:
   fastemf demo --out log.csv
   fastemf quantiles log.csv --at 0.5 0.95 -o q.npz
   fastemf predict q.npz log.csv -o predicted.csv
+  fastemf predict q.npz --missing log.csv -o unobserved.csv
   fastemf rank q.npz eu-7 -n 3 --order smallest --tau 0.95
+  fastemf explain q.npz eu-7 images-6 --tau 0.95
   fastemf fit log.csv --omega 0.9 -o model.npz
 
 Labels and files that begin with - go last, after --:

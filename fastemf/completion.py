@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from fastemf.fitting import fit_data
 from fastemf.models.factorization import Factorization
@@ -24,7 +24,7 @@ from fastemf.sources.open_source import hold_apart, open_source
 def complete(
     R: Any,
     omega: float,
-    k: int | None,
+    k: int | Literal["auto"],
     *,
     rows: str | None = None,
     cols: str | None = None,
@@ -77,8 +77,8 @@ def complete(
         right-skewed data, a higher level their tail. A level is not a quantile: omega = 0.95 is
         not the 95th percentile (see `complete_quantiles`).
     k
-        Rank, from 1 to min(rows, columns), or 0 for a model of intercepts only. None is 5, or
-        min(rows, columns) if that is smaller.
+        Rank, from 1 to min(rows, columns), or 0 for a model of intercepts only. ``"auto"`` is 5,
+        or min(rows, columns) if that is smaller; a tuned fit drops factors that do not help.
     rows, cols, values
         Columns of a table: row labels, column labels (integers, strings, dates, categories) and
         values. The methods of the fit then take labels. A pandas table without them is a matrix

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,7 +41,7 @@ from fastemf.support.warn import ConvergenceWarning, UniqueWarnings, warn
 def complete_levels(
     R: Any,
     omegas: Iterable[float],
-    k: int | None,
+    k: int | Literal["auto"],
     *,
     rows: str | None = None,
     cols: str | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from fastemf.boosting.fit import ItemTables, check_boosted_solver, fit_boosted
 from fastemf.boosting.objective import QUANTILE, Objective
@@ -22,7 +22,7 @@ FIRST_LEVEL, *OTHER_LEVELS = (0.5, 0.1, 0.9)  # expectile levels of the fits
 def complete_quantiles(
     R: Any,
     taus: Any,
-    k: int | None,
+    k: int | Literal["auto"],
     *,
     rows: str | None = None,
     cols: str | None = None,

@@ -118,8 +118,9 @@ def _fit(args: argparse.Namespace, task: str, at: Any, **options: Any) -> None:
     data = read_data(args)
     import fastemf
 
+    rank = "auto" if args.rank is None else args.rank
     model = getattr(fastemf, task)(
-        data.pop("R"), at, args.rank, reg=args.reg, **options, **data, **fit_options(args)
+        data.pop("R"), at, rank, reg=args.reg, **options, **data, **fit_options(args)
     )
     model.save(args.out)
     print_model(args.out, model, to_json=args.json)

@@ -80,7 +80,7 @@ def list_inputs(args: argparse.Namespace) -> Iterator[tuple[str, str | int]]:
     """
     from fastemf.inputs.query import Query
 
-    for name in ("model", "data", "pairs", "row_features", "col_features", "seen"):
+    for name in ("model", "data", "pairs", "row_features", "col_features", "seen", "missing"):
         given = getattr(args, name, None)
         if isinstance(given, Query):
             quoted = re.findall("'([^']+)'|\"([^\"]+)\"", given.text)

@@ -156,8 +156,12 @@ class Labels:
         if not self.is_utc:
             return iter(self.values)
         # Times in UTC equal no time without a time zone.
-        times = self.values.astype("datetime64[us]").tolist()
-        return (time.replace(tzinfo=datetime.UTC) for time in times)
+        times = self.values.astype("datetime64[us]")
+        if (times != self.values).any():  # nanoseconds, which datetime does not have
+            from pandas import Timestamp
+
+            return (Timestamp(value, tz="UTC") for value in self.values)
+        return (time.replace(tzinfo=datetime.UTC) for time in times.tolist())
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.values, dtype, copy=copy)

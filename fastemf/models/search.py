@@ -130,8 +130,9 @@ class SearchMethods(Predictor):
         if not rows.ndim:
             cols, values = cols[0], values[0]
         ids = self.axes[0].ids_at(every)
-        if every.min(initial=0) < 0 and ids.dtype == object:  # new rows have no other name
-            ids[every < 0] = np.atleast_1d(np.asarray(row, object))[every < 0]
+        if every.min(initial=0) < 0:  # new rows have no other name
+            ids = np.atleast_1d(np.asarray(row))
+            ids = ids.astype(object) if ids.dtype.kind in "UT" else ids
         return Ranking(cols, values, ids, self._names, library_of(row, seen_data))
 
     def missing_pairs(self, R: Any) -> tuple[Array, Array]:

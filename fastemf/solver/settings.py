@@ -310,9 +310,10 @@ class Settings:
         return common | asdict(self.solver) | levels
 
 
-def as_rank(k: int | None) -> dict[str, Any]:
-    """Return the settings of a rank as given; None is the default rank."""
-    return {"k": DEFAULT_RANK, "fits_rank": True} if k is None else {"k": k}
+def as_rank(k: Any) -> dict[str, Any]:
+    """Return the settings of a rank as given; "auto" is the default rank."""
+    is_auto = isinstance(k, str) and k == "auto"
+    return {"k": DEFAULT_RANK, "fits_rank": True} if is_auto else {"k": k}
 
 
 def checkpoint_for(settings: Settings, name: str) -> Checkpoint | None:

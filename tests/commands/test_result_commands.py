@@ -110,6 +110,8 @@ def test_missing_pairs_are_predicted_as_in_python(path, run):
     assert named == run("predict", path, "--missing", "log.csv")
     message = run("predict", path, "log.csv", "--missing", "log.csv", code=2)
     assert message == "give either pairs or --missing, got log.csv and log.csv"
+    message = run("predict", path, "--missing", "log.csv", "--force", "-o", "log.csv", code=2)
+    assert message == "--out log.csv is an input of this command, which it would replace"
     message = run("predict", path, code=2)
     assert message == "give either pairs or --sql, got neither"
 
@@ -223,7 +225,7 @@ def test_small_tables_need_no_rank(run):
     small = {"client": ["a", "a", "b", "b"], "service": ["x", "y", "x", "y"], "ms": [1.0, 2, 3, 5]}
     table_files.write_table("small.csv", small)
     assert "2 rows × 2 columns, rank 2" in run("fit", "small.csv", "-o", "small.npz")
-    fit = fastemf.complete("small.csv", 0.5, None, intercepts=True, **NAMES)
+    fit = fastemf.complete("small.csv", 0.5, "auto", intercepts=True, **NAMES)
     np.testing.assert_array_equal(fastemf.load("small.npz").X, fit.X)
     message = run("fit", "small.csv", "-k", 5, "-o", "new.npz", code=2)
     assert message.startswith("-k must be at most min(rows, columns) = 2")

@@ -281,18 +281,19 @@ def test_only_tables_become_tables(given, received):
 # --- labels --------------------------------------------------------------------------------------
 
 DAYS = [datetime.date(2024, 1, day) for day in range(1, 8)]
+FINE = [pd.Timestamp(1_700_000_000_000_000_001 + n, tz="UTC") for n in range(7)]
 TIMES = [datetime.datetime(2024, 1, 1, hour, tzinfo=datetime.UTC) for hour in range(7)]
 
 
 @pytest.mark.parametrize(
-    "labels", [[f"eu-{n}" for n in range(7)], [7, -1, 30, 2, 4, 5, 6], DAYS, TIMES],
-    ids=["strings", "integers", "dates", "times"],
+    "labels", [[f"eu-{n}" for n in range(7)], [7, -1, 30, 2, 4, 5, 6], DAYS, TIMES, FINE],
+    ids=["strings", "integers", "dates", "times", "nanoseconds"],
 )  # fmt: skip
 def test_labels_are_accepted_wherever_they_come_from(labels):
     rng = np.random.default_rng(0)
     i, j = np.divmod(np.arange(35), 5)
     log = pa.table(
-        [pa.array([labels[row] for row in i]), j, rng.gamma(2, 3, 35)], [*NAMES.values()]
+        [pa.array(pd.Series([labels[row] for row in i])), j, rng.gamma(2, 3, 35)], [*NAMES.values()]
     )
     fit = fastemf.complete(log, 0.5, 1, reg=0.1, **SETTINGS)
     known, cols = fit.row_labels, fit.col_labels
@@ -310,6 +311,11 @@ def test_labels_are_accepted_wherever_they_come_from(labels):
     np.testing.assert_array_equal(
         ranking.values[:, 0], fit.predict(ranking.rows, ranking.cols[:, 0])
     )
+    of_frame = ranking.to_frame().client.tolist()
+    assert of_frame == pd.Series(np.repeat(ranking.rows, 2)).tolist()
+    less = fastemf.complete(log.filter(pa.array(i < 6)), 0.5, 1, reg=0.1, **SETTINGS)
+    wider = less.rank(list(known), 1, order="smallest", unknown="model")
+    assert list(wider.rows) == list(known)  # a new row keeps its name
     near = fit.similar_rows(next(iter(known)), 3).others
     assert fit.predict(near, 0).shape == (3,)
     held_out = known, np.zeros(7, int), np.ones(7)
@@ -363,15 +369,15 @@ def test_similar_rows_of_useless_factors_come_with_a_warning():
             fit.similar_cols(0, 2)
 
 
-# --- the default rank ----------------------------------------------------------------------------
+# --- the automatic rank --------------------------------------------------------------------------
 
 
-def test_the_default_rank_fits_the_matrix():
+def test_the_automatic_rank_fits_the_matrix():
     small, large = np.arange(1.0, 7).reshape(2, 3), np.outer(np.arange(1.0, 9), np.arange(1.0, 8))
     for R, k in ((small, 2), (large, 5)):
-        fit = fastemf.complete(R, 0.5, None, reg=0.1)
+        fit = fastemf.complete(R, 0.5, "auto", reg=0.1)
         assert fit.k == k
-        assert fastemf.complete_levels(R, (0.3, 0.6), None, reg=0.1).fits[0].k == k
+        assert fastemf.complete_levels(R, (0.3, 0.6), "auto", reg=0.1).fits[0].k == k
         np.testing.assert_array_equal(fit.X, fastemf.complete(R, 0.5, k, reg=0.1).X)
     with refuses(ValueError, "k must be at most min(rows, columns) = 2", "got 5"):
         fastemf.complete(small, 0.5, 5)
