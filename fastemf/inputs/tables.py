@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, shortened
+from fastemf.inputs.database import import_extra
 from fastemf.inputs.entries import check_weights_shape, warn_of_triplets
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
@@ -61,13 +62,7 @@ def table_row(at: int) -> str:
 
 def arrow() -> Any:
     """Import pyarrow, or raise an error that names the extra to install."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "tables need duckdb and pyarrow: pip install 'fastemf[table]'"
-        ) from None
-    return pyarrow
+    return import_extra("pyarrow")
 
 
 # --- triplets ---------------------------------------------------------------------------------
@@ -148,12 +143,8 @@ def from_columns(
             return Labels.encode(column, name, what=what, where=where)
         return known, known.positions(column, what=what, where=where)
 
-    if n_threads == 1:
-        read_sides = [read(0), read(1)]
-    else:
-        with ThreadPoolExecutor(2) as pool:
-            read_sides = list(pool.map(read, (0, 1)))
-    (row_labels, i), (col_labels, j) = read_sides
+    with ThreadPoolExecutor(min(2, n_threads)) as pool:
+        (row_labels, i), (col_labels, j) = pool.map(read, (0, 1))
     if strict:
         check_known((i, rows, "rows"), (j, cols, "cols"))
     return Labelled(row_labels, col_labels, i, j, values, weights, where)
