@@ -52,12 +52,6 @@ def one_line(text: str, length: int = 200) -> str:
     return shortened("".join(c if c.isprintable() else ascii(c)[1:-1] for c in shown), length)
 
 
-def kind_of(values: NDArray[Any], is_utc: bool = False) -> str:
-    """Return int64, uint64, str, datetime64[unit] or, for a time zone, datetime64[unit, UTC]."""
-    kind = "str" if values.dtype == object else str(values.dtype)
-    return kind.replace("]", ", UTC]") if is_utc else kind
-
-
 def is_integer_text(text: str) -> bool:
     """Return whether a string is an integer in canonical form."""
     return re.fullmatch(INTEGER, text) is not None
@@ -100,12 +94,6 @@ def encode(column: Column, what: str, where: Where = position) -> tuple[NDArray[
     distinct, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)  # of appearance
     return distinct[order], np.argsort(order)[inverse]
-
-
-def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
-    """Return the distinct labels of the selected elements, in order of appearance."""
-    distinct, codes = encode(read_column(column, what), what)
-    return np.asarray(distinct[np.unique(codes[mask.ravel()])])
 
 
 def objects(items: list[Any]) -> NDArray[Any]:
