@@ -53,12 +53,6 @@ def one_line(text: str, length: int = 200) -> str:
     return shortened(terminal.one_line(text[: 2 * length]), length)
 
 
-def kind_of(values: NDArray[Any], is_utc: bool = False) -> str:
-    """Return int64, uint64, str, datetime64[unit] or, for a time zone, datetime64[unit, UTC]."""
-    kind = "str" if values.dtype == object else str(values.dtype)
-    return kind.replace("]", ", UTC]") if is_utc else kind
-
-
 def is_integer_text(text: str) -> bool:
     """Return whether a string is an integer in canonical form."""
     return re.fullmatch(INTEGER, text) is not None
@@ -105,12 +99,6 @@ def encode(column: Column, what: str, where: Where = position) -> tuple[NDArray[
     return distinct[order], np.argsort(order)[inverse]
 
 
-def distinct_where(column: Any, mask: NDArray[np.bool_], what: str) -> NDArray[Any]:
-    """Return the distinct labels of the selected elements, in order of appearance."""
-    distinct, codes = encode(read_column(column, what), what)
-    return np.asarray(distinct[np.unique(codes[mask.ravel()])])
-
-
 def objects(items: list[Any]) -> NDArray[Any]:
     """Return a one-dimensional object array of any items."""
     array = np.empty(len(items), object)
@@ -149,9 +137,7 @@ def _of_objects(flat: NDArray[Any], what: str, where: Where) -> tuple[NDArray[An
         aware = [getattr(item, "tzinfo", None) is not None for item in items]
         if any(aware) and not all(aware):
             at = aware.index(not aware[0])
-            raise TypeError(
-                f"{what} must all have a time zone, or none{_such_as(items, at, where)}"
-            )
+            raise TypeError(f"{what} must all have a time zone, or none{such_as(items, at, where)}")
         if any(aware):
             items = [item.astimezone(datetime.UTC).replace(tzinfo=None) for item in items]
         precise = [
@@ -162,11 +148,13 @@ def _of_objects(flat: NDArray[Any], what: str, where: Where) -> tuple[NDArray[An
     names = ", ".join(sorted(t.__name__ for t in types))
     one = "" if len(types) == 1 else ", all of one type"
     at = next((at for at, item in enumerate(items) if type(item) is not type(items[0])), 0)
-    raise TypeError(f"{what} {RULE}{one}, got {names}{_such_as(items, at, where)}")
+    raise TypeError(f"{what} {RULE}{one}, got {names}{such_as(items, at, where)}")
 
 
-def _such_as(items: Any, at: int, where: Where | None) -> str:
+def such_as(items: Any, at: int, where: Where | None) -> str:
     """Quote an element and its position, for a message."""
+    if len(items) == 0:
+        return ""
     item = items[at].as_py() if hasattr(items[at], "as_py") else items[at]
     return f", such as {shortened(repr(item))}" + ("" if where is None else f" at {where(at)}")
 
@@ -179,7 +167,7 @@ def _check_text(labels: Iterable[str], flat: NDArray[Any], what: str, where: Whe
         at = next(
             at for at, item in enumerate(items) if any("\ud800" <= c <= "\udfff" for c in item)
         )
-        raise ValueError(f"{what} must be Unicode text{_such_as(items, at, where)}") from None
+        raise ValueError(f"{what} must be Unicode text{such_as(items, at, where)}") from None
 
 
 def is_null(item: Any) -> bool:
@@ -194,7 +182,7 @@ def _of_integers(items: list[int], what: str, where: Where) -> NDArray[Any]:
         with suppress(OverflowError):
             return np.array(items, dtype)
     at = next(at for at, item in enumerate(items) if not -(2**63) <= item < 2**63)
-    raise ValueError(f"{what} must fit into 64-bit integers{_such_as(items, at, where)}")
+    raise ValueError(f"{what} must fit into 64-bit integers{such_as(items, at, where)}")
 
 
 def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
@@ -214,8 +202,7 @@ def _as_kind(flat: NDArray[Any], what: str, where: Where) -> NDArray[Any]:
         exact = flat if step == 1 else flat.astype(f"datetime64[{unit}]")
         return exact.astype(f"datetime64[{UNITS[unit]}]", copy=False)
     hint = "; convert whole numbers to integers" if kind == "f" else ""
-    example = _such_as(flat, 0, where) if flat.size else ""
-    raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}{example}{hint}")
+    raise TypeError(f"{what} {RULE}, got dtype {flat.dtype}{such_as(flat, 0, where)}{hint}")
 
 
 # --- Arrow ---------------------------------------------------------------------------------
@@ -297,7 +284,7 @@ def _of_arrow(column: Any, what: str, where: Where) -> Column:
         is_text or is_integer or types.is_date(kind) or types.is_timestamp(kind)
     ):
         hint = "; convert whole numbers to integers" if types.is_floating(kind) else ""
-        raise TypeError(f"{what} {RULE}, got type {kind}{_such_as(column, 0, where)}{hint}")
+        raise TypeError(f"{what} {RULE}, got type {kind}{such_as(column, 0, where)}{hint}")
     zone = getattr(kind, "tz", None)
     if types.is_date64(kind) or zone is not None:
         column = column.cast(pa.timestamp("ms" if zone is None else kind.unit))

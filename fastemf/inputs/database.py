@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,25 +13,26 @@ from fastemf.inputs.columns import one_line
 LONGEST = 300  # characters of a message of DuckDB, which may quote a whole field
 
 
+def import_extra(name: str) -> Any:
+    """Import a module of the extra ``table``, or raise an error that names the extra."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            "tables need duckdb and pyarrow: pip install 'fastemf[table]'"
+        ) from None
+
+
 def connect(
-    *,
-    n_threads: int | None = None,
-    memory_limit: str | None = None,
+    *, n_threads: int | None = None, memory_limit: str | None = None,
     temp_directory: str | None = None,
-    database: str = ":memory:",
-) -> Any:
+) -> Any:  # fmt: skip
     """Open a DuckDB connection that loads no extension by itself and opens no network connection.
 
     Its settings cannot be changed. The time zone is UTC, and names in a query never refer to
     Python variables.
     """
-    try:
-        import duckdb
-        import pyarrow  # noqa: F401
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "tables need duckdb and pyarrow: pip install 'fastemf[table]'"
-        ) from None
+    duckdb, _ = import_extra("duckdb"), import_extra("pyarrow")
     given = {"threads": n_threads, "memory_limit": memory_limit, "temp_directory": temp_directory}
     settings = {
         "autoinstall_known_extensions": "false",
@@ -39,7 +41,7 @@ def connect(
         "preserve_insertion_order": "true",
         **{name: str(value) for name, value in given.items() if value is not None},
     }
-    connection = duckdb.connect(database, config=settings)
+    connection = duckdb.connect(config=settings)
     for setting in ("enable_progress_bar = false", "TimeZone = 'UTC'", "lock_configuration = true"):
         connection.execute(f"SET {setting}")
     return connection

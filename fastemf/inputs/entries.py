@@ -267,7 +267,7 @@ def check_lengths(*columns: NDArray[Any], of: str = "") -> None:
     if len(set(shapes)) > 1 or len(shapes[0]) != 1:
         raise ValueError(
             f"rows, cols and values{of} must be one-dimensional and of equal length, got shapes "
-            f"{', '.join(map(str, shapes))}"
+            f"{', '.join(map(str, shapes[:-1]))} and {shapes[-1]}"
         )
 
 

@@ -147,7 +147,8 @@ class Labels:
     @property
     def kind(self) -> str:
         """Kind of the labels: int64, uint64, str, datetime64[unit] or datetime64[unit, UTC]."""
-        return columns.kind_of(self.values, self.is_utc)
+        kind = "str" if self.values.dtype == object else str(self.values.dtype)
+        return kind.replace("]", ", UTC]") if self.is_utc else kind
 
     def __len__(self) -> int:
         return int(self.values.size)
@@ -263,7 +264,8 @@ def check_known(*sides: tuple[NDArray[np.int64], Any, str]) -> None:
     parts = []
     for positions, column, what in sides:
         if positions.size and positions.min() < 0:
-            unknown = columns.distinct_where(column, positions < 0, what)
+            distinct, codes = columns.encode(columns.read_column(column, what), what)
+            unknown = distinct[np.unique(codes[positions.ravel() < 0])]
             parts.append(f"{unknown.size} in {what} ({listed(unknown)})")
     if parts:
         raise ValueError(f"unknown labels: {' and '.join(parts)}")

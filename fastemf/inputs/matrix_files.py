@@ -27,16 +27,17 @@ BANNER = (
 )
 
 
-def read_matrix(path: Path, extension: str) -> Any:
+def read_matrix(path: Path) -> Any:
     """Read a sparse matrix, or a dense one in the array format of Matrix Market."""
     import scipy.sparse
 
-    kind = "a sparse matrix of scipy" if extension == ".npz" else "a Matrix Market file"
+    is_npz = path.name.lower().endswith(".npz")
+    opened: Any = gzip.open if path.name.lower().endswith(".gz") else open
     try:
-        opened: Any = gzip.open if extension == ".mtx.gz" else open
         with opened(path, "rb") as file:
-            return scipy.sparse.load_npz(file) if extension == ".npz" else _read_market(file)
+            return scipy.sparse.load_npz(file) if is_npz else _read_market(file)
     except Exception as error:  # scipy, zipfile or zlib may raise any error
+        kind = "a sparse matrix of scipy" if is_npz else "a Matrix Market file"
         raise ValueError(f"{path}: expected {kind}: {one_line(str(error))}") from None
 
 

@@ -22,20 +22,14 @@ from fastemf.support.terminal import escape_control
 
 BATCH = 1 << 20  # lines
 LONGEST_LINE = 1 << 22  # bytes of a line of CSV; some versions of DuckDB reserve 16 of them
-REAL_TYPES = ("FLOAT", "DOUBLE", "DECIMAL", "BOOLEAN")
 JSON_INTEGERS = ("BIGINT", "UBIGINT")
 JSON_NUMBERS = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT')"
 
 
 def open_table(
-    source: Any,
-    connection: Any,
-    labels: Sequence[Any],
-    numbers: Sequence[Any],
-    others: Sequence[str] = (),
-    *,
-    name: str | None = None,
-) -> Relation:
+    source: Any, connection: Any, labels: Sequence[Any], numbers: Sequence[Any],
+    others: Sequence[str] = (), *, name: str | None = None,
+) -> Relation:  # fmt: skip
     """Open columns of a table for DuckDB; the `query` of the result selects them.
 
     Parameters
@@ -85,12 +79,7 @@ class Relation:
         types, columns = self._types(), []
         for column in wanted:
             kind, shown = types[column], identifier(column)
-            if column in numbers and kind not in ("FLOAT", "DOUBLE"):
-                if not (kind.endswith(("INT", "INTEGER")) or kind.startswith(REAL_TYPES)):
-                    where = "" if self.name == "the table" else f" ({self.name})"
-                    raise TypeError(f"column {column!r} must hold numbers, got type {kind}{where}")
-                shown = f"{shown}::DOUBLE AS {shown}"
-            elif column in labels and (kind == "UUID" or kind.startswith("ENUM")):
+            if column in labels and (kind == "UUID" or kind.startswith("ENUM")):
                 shown = f"{shown}::VARCHAR AS {shown}"
             columns.append(shown)
         order = "" if self.is_ordered else f" ORDER BY {', '.join(map(identifier, wanted))}"
@@ -297,12 +286,9 @@ class _TextFiles(Relation):
 
 
 def find_table(
-    source: Any,
-    connection: Any,
-    name: str | None = None,
-    wanted: Sequence[Any] = (),
+    source: Any, connection: Any, name: str | None = None, wanted: Sequence[Any] = (),
     labels: Sequence[Any] = (),
-) -> Relation:
+) -> Relation:  # fmt: skip
     """Find the files or the table of a source."""
     if isinstance(source, Query):
         return _from_query(source, connection)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from fastemf.inputs import file_lists
 from fastemf.inputs.columns import Where, first_null
 from fastemf.inputs.database import connect
-from fastemf.inputs.matrix_files import MATRICES, read_matrix
+from fastemf.inputs.matrix_files import read_matrix
 from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
 from fastemf.inputs.text_types import integers_of_text, types_of_text
@@ -84,8 +84,9 @@ def read_file(
     >>> table_files.read_file(log, labels=["client"], numbers=["ms"]).content.to_pylist()
     [{'client': 'eu-7', 'ms': 12.5}]
     """
-    if (matrix := _matrix_file(source)) is not None:
-        return FromFile(read_matrix(*matrix), table_row)
+    if not file_lists.is_table_source(source):
+        file_lists.check_regular(Path(source))
+        return FromFile(read_matrix(Path(source)), table_row)
     batches = []
     counting = count_steps(None, "line", "reading", shows=progress, scale=True)
     with counting as advance, closing(connect(n_threads=n_threads)) as connection:
@@ -122,19 +123,11 @@ def column_names(source: Any) -> list[str] | None:
     >>> table_files.column_names(io.StringIO("client,ms\neu-7,12.5\n"))
     ['client', 'ms']
     """
-    if _matrix_file(source) is not None:
+    if not file_lists.is_table_source(source):
+        file_lists.check_regular(Path(source))
         return None
     with closing(connect()) as connection:
         return find_table(source, connection).names([])
-
-
-def _matrix_file(source: Any) -> tuple[Path, str] | None:
-    """Return the path and the extension of a file with a matrix; None for tables."""
-    if file_lists.is_table_source(source):
-        return None
-    path = Path(source)
-    file_lists.check_regular(path)
-    return path, file_lists.file_extension(path, MATRICES)
 
 
 # --- writing ----------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, shortened
+from fastemf.inputs.columns import Where, check_nulls, concatenated, first_null, shortened, such_as
+from fastemf.inputs.database import import_extra
 from fastemf.inputs.entries import check_weights_shape, warn_of_triplets
 from fastemf.inputs.labels import Labels, check_known
 from fastemf.support.validation import check_dtype
@@ -61,13 +62,7 @@ def table_row(at: int) -> str:
 
 def arrow() -> Any:
     """Import pyarrow, or raise an error that names the extra to install."""
-    try:
-        import pyarrow
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "tables need duckdb and pyarrow: pip install 'fastemf[table]'"
-        ) from None
-    return pyarrow
+    return import_extra("pyarrow")
 
 
 # --- triplets ---------------------------------------------------------------------------------
@@ -97,17 +92,9 @@ def select_columns(table: Any, names: Sequence[Any]) -> list[Any]:
 
 
 def from_table(
-    table: Any,
-    rows: Any,
-    cols: Any,
-    values: Any,
-    weights: Any,
-    sides: Sides,
-    n_threads: int,
-    where: Where = table_row,
-    *,
-    strict: bool = True,
-) -> Labelled:
+    table: Any, rows: Any, cols: Any, values: Any, weights: Any, sides: Sides, n_threads: int,
+    where: Where = table_row, *, strict: bool = True,
+) -> Labelled:  # fmt: skip
     """Read observations from the rows of a table; `weights` may be a column or an array."""
     names: list[Any] = [rows, cols, values] + ([weights] if isinstance(weights, str) else [])
     if rows is not None and rows == cols:
@@ -125,17 +112,9 @@ def from_table(
 
 
 def from_columns(
-    rows: Any,
-    cols: Any,
-    values: NDArray[Any],
-    weights: Any,
-    sides: Sides,
-    names: tuple[str | None, str | None],
-    n_threads: int,
-    where: Where,
-    *,
-    strict: bool = True,
-) -> Labelled:
+    rows: Any, cols: Any, values: NDArray[Any], weights: Any, sides: Sides,
+    names: tuple[str | None, str | None], n_threads: int, where: Where, *, strict: bool = True,
+) -> Labelled:  # fmt: skip
     """Read observations from columns of labels, both sides in parallel.
 
     Labels unknown to an earlier fit are an error or, unless `strict`, have position -1.
@@ -148,12 +127,8 @@ def from_columns(
             return Labels.encode(column, name, what=what, where=where)
         return known, known.positions(column, what=what, where=where)
 
-    if n_threads == 1:
-        read_sides = [read(0), read(1)]
-    else:
-        with ThreadPoolExecutor(2) as pool:
-            read_sides = list(pool.map(read, (0, 1)))
-    (row_labels, i), (col_labels, j) = read_sides
+    with ThreadPoolExecutor(min(2, n_threads)) as pool:
+        (row_labels, i), (col_labels, j) = pool.map(read, (0, 1))
     if strict:
         check_known((i, rows, "rows"), (j, cols, "cols"))
     return Labelled(row_labels, col_labels, i, j, values, weights, where)
@@ -190,7 +165,7 @@ def numbers(column: Any, name: str, where: Where) -> NDArray[Any]:
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise TypeError(f"{what} must hold numbers, got type {kind}")
+        raise TypeError(f"{what} must hold numbers, got type {kind}{such_as(column, 0, where)}")
     values = concatenated(column)
     if values.dtype.kind == "f":
         missing = np.isnan(values)

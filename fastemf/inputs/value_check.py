@@ -43,13 +43,6 @@ class ValueCheck:
         self._seen += size.size
         self._zeros += size.size - np.count_nonzero(size)
 
-    def add(self, other: ValueCheck) -> None:
-        """Add the results of another check of the same type."""
-        if other._largest > self._largest:
-            self._largest, self._where = other._largest, other._where
-        self._seen += other._seen
-        self._zeros += other._zeros
-
     def finish(self) -> None:
         """Check all values together."""
         check_size("R", float(self._largest), self._where, self._dtype)

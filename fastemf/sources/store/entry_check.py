@@ -85,23 +85,21 @@ class EntryCheck:
         given, name = (batch.rows, batch.cols)[axis][part], ("rows", "cols")[axis]
         size = None if self._shape is None else self._shape[axis]
 
-        def where(wrong: NDArray[np.bool_]) -> str:
-            return batch.place(part.start + int(np.argmax(wrong)))
+        def place(at: Any) -> str:
+            return batch.place(part.start + int(at))
 
         try:
             checked = check_indices(given, name, size, widen=False)
-        except (IndexError, TypeError) as error:
-            at = batch.name
-            if isinstance(error, IndexError):
-                at = where(
-                    (given < 0) | (given >= (np.iinfo(np.int64).max if size is None else size))
-                )
-            raise type(error)(f"{error} ({at})") from None
+        except TypeError as error:
+            raise TypeError(f"{error} ({batch.name})") from None
+        except IndexError as error:
+            worst = np.argmin(given) if given.min() < 0 else np.argmax(given)
+            raise IndexError(f"{error} ({place(worst)})") from None
         top = int(checked.max())
         if size is None and top > max(np.iinfo(np.int32).max - 1, self._top[axis]):
             rule = "identifiers must be numbered first"
             if not self._known_size:
                 rule = f"so many need shape=, and {rule}"
-            raise IndexError(f"{name} go up to {top} ({where(checked == top)}): {rule}")
+            raise IndexError(f"{name} go up to {top} ({place(np.argmax(checked))}): {rule}")
         self._top[axis] = max(self._top[axis], top)
         return checked

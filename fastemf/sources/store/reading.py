@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -65,7 +65,6 @@ class StoredSide(Readable):
     manifest: Manifest
     budget: int
     hold: Hold | None  # lock of the generation, which is not removed while it may be read
-    _spare: list[Room] = field(default_factory=list)  # buffers of an earlier pass
     _ranges: dict[str, tuple[Path, Range]] = field(default_factory=dict)
     _seen: dict[tuple[str, int, int], Range] = field(default_factory=dict)
 
@@ -105,20 +104,17 @@ class StoredSide(Readable):
         ranges = list(pairwise(self.cuts().tolist()))
         longest = max(int(self.indptr[last] - self.indptr[first]) for first, last in ranges)
         rooms = [self._room(longest) for _ in range(min(2, len(ranges)))]
-        try:
-            with ThreadPoolExecutor(1, "fastemf-read") as reader:
+        with ThreadPoolExecutor(1, "fastemf-read") as reader:
 
-                def ahead(number: int) -> Any:
-                    return reader.submit(self._block, *ranges[number], rooms[number % 2])
+            def ahead(number: int) -> Any:
+                return reader.submit(self._block, *ranges[number], rooms[number % 2])
 
-                coming = ahead(0)
-                for number, (first, last) in enumerate(ranges):
-                    pointers, indices, values, weights = coming.result()
-                    if number + 1 < len(ranges):
-                        coming = ahead(number + 1)
-                    yield first, Side(pointers, indices, values, weights, mass[first:last])
-        finally:
-            self._spare.extend(rooms)
+            coming = ahead(0)
+            for number, (first, last) in enumerate(ranges):
+                pointers, indices, values, weights = coming.result()
+                if number + 1 < len(ranges):
+                    coming = ahead(number + 1)
+                yield first, Side(pointers, indices, values, weights, mass[first:last])
         self._finish()
 
     def stretches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
@@ -207,11 +203,7 @@ class StoredSide(Readable):
         return pointers - begin, columns[0], columns[1], weights
 
     def _room(self, length: int) -> Room:
-        """Return buffers for `length` entries, from an earlier pass if large enough."""
-        with suppress(IndexError):
-            spare = self._spare.pop()
-            if spare["values"].size >= length:
-                return spare
+        """Return buffers for `length` entries."""
         kinds = {"indices": self.manifest.index_dtype, "values": self.dtype}
         if self.manifest.weighted:
             kinds["weights"] = self.dtype
@@ -405,9 +397,8 @@ def _identity(folder: Path) -> tuple[int, ...]:
 
 def open_state(folder: Path, manifest: Manifest, hold: Hold, budget: int) -> Store:
     """Open the store described by a manifest."""
-    rooms: list[Room] = []
     ranges: dict[str, tuple[Path, Range]] = {}
-    sides = [StoredSide(folder, axis, manifest, budget, hold, rooms, ranges) for axis in (0, 1)]
+    sides = [StoredSide(folder, axis, manifest, budget, hold, ranges) for axis in (0, 1)]
     for side in sides:
         side.indptr  # noqa: B018  # reading checks it
     labels = [side.labels() for side in sides]
