@@ -54,12 +54,12 @@ def half_sweep(source: Any, axis: int, k: int) -> tuple[float, float, int]:
     return time.perf_counter() - began, max(busy.values()), start.nbytes + other.nbytes
 
 
-def measure(path: Path, client: Any, ranks: list[int], repeats: int) -> list[str]:
+def measure(store: Any, client: Any, ranks: list[int], repeats: int) -> list[str]:
     """Return one line per rank: medians over rows and columns."""
     from fastemf.sources.cluster.distribution import distribute
 
     lines = []
-    with distribute(path, client) as source:
+    with distribute(store, client) as source:
         for k in ranks:
             for axis in (0, 1):
                 half_sweep(source, axis, k)  # blocks are loaded and kernels compiled
@@ -99,8 +99,8 @@ def main(argv: list[str] | None = None) -> None:
         for entries in options.entries:
             R = grown(int(entries)).tocoo()
             path = Path(folder) / f"{entries:.0f}"
-            fastemf.store.build((R.row, R.col, R.data), path, shape=R.shape)
-            print("\n".join(measure(path, client, options.ranks, options.repeats)), flush=True)
+            built = fastemf.store.build((R.row, R.col, R.data), path, shape=R.shape)
+            print("\n".join(measure(built, client, options.ranks, options.repeats)), flush=True)
 
 
 if __name__ == "__main__":

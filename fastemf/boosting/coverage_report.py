@@ -10,7 +10,7 @@ import numpy as np
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.boosting.statistics import mean_pinball
 from fastemf.censoring.coverage import CensoredCells
-from fastemf.reporting.tabular import Columns, Tabular
+from fastemf.models.tabular import Columns, Tabular
 from fastemf.support.arrays import Floats, Indices
 from fastemf.support.display_names import quantile_name
 from fastemf.support.terminal import escape_control

@@ -89,7 +89,7 @@ def run_predict(args: argparse.Namespace) -> None:
     check_out_table(args, to_json=args.json)
     check_digits(args.digits)
     from fastemf import load
-    from fastemf.reporting.tabular import unused_name
+    from fastemf.models.tabular import unused_name
     from fastemf.support.validation import check_clip
 
     model = load(args.model)

@@ -27,6 +27,7 @@ UNITS |= {unit: unit for unit in ("ms", "us", "ns")}
 
 RULE = "must hold integers, strings or dates as labels"
 INTEGER = r"^(0|-?[1-9][0-9]*)$"  # in canonical form
+LONGEST = 60  # characters of a label in a printed table
 
 
 class Column(NamedTuple):

@@ -13,7 +13,6 @@ from fastemf.inputs import file_lists
 from fastemf.inputs.columns import Where, first_null
 from fastemf.inputs.database import connect
 from fastemf.inputs.matrix_files import read_matrix
-from fastemf.inputs.relations import find_table, open_table
 from fastemf.inputs.tables import arrow, table_row
 from fastemf.inputs.text_types import integers_of_text, types_of_text
 from fastemf.support.atomic_file import replace_file
@@ -84,6 +83,8 @@ def read_file(
     >>> table_files.read_file(log, labels=["client"], numbers=["ms"]).content.to_pylist()
     [{'client': 'eu-7', 'ms': 12.5}]
     """
+    from fastemf.inputs.relations import open_table
+
     if not file_lists.is_table_source(source):
         file_lists.check_regular(Path(source))
         return FromFile(read_matrix(Path(source)), table_row)
@@ -123,6 +124,8 @@ def column_names(source: Any) -> list[str] | None:
     >>> table_files.column_names(io.StringIO("client,ms\neu-7,12.5\n"))
     ['client', 'ms']
     """
+    from fastemf.inputs.relations import find_table
+
     if not file_lists.is_table_source(source):
         file_lists.check_regular(Path(source))
         return None

@@ -14,7 +14,7 @@ from fastemf.models.explanation import Explanation
 from fastemf.models.file import BOOSTED_LEVELS
 from fastemf.models.levels import LevelMethods
 from fastemf.models.reading import CellValues
-from fastemf.reporting.tabular import Columns
+from fastemf.models.tabular import Columns
 from fastemf.support.arrays import Array
 from fastemf.support.validation import check_fitted_level
 

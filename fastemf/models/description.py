@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fastemf.reporting.tabular import Columns, render_html
+from fastemf.models.tabular import Columns, render_html
 
 if TYPE_CHECKING:
     from fastemf.models.factorization import Factorization

@@ -17,7 +17,7 @@ from fastemf.censoring.coverage import CensoredCells
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
 from fastemf.models.reading import CellValues
-from fastemf.reporting.tabular import Columns, Tabular
+from fastemf.models.tabular import Columns, Tabular
 from fastemf.sources.medians import median
 from fastemf.support.arrays import Array, Floats
 from fastemf.support.progress import track

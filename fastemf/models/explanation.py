@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastemf.models.bilinear import Axes, corrections_at
-from fastemf.reporting.tabular import Columns, Tabular
+from fastemf.models.tabular import Columns, Tabular
 
 
 @dataclass(frozen=True, eq=False)

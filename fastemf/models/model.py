@@ -20,7 +20,7 @@ from fastemf.models.fold_in import check_new
 from fastemf.models.predictor import UNKNOWN, check_known_cells, is_strict
 from fastemf.models.search import SearchMethods
 from fastemf.models.summary import Summary, summarize_axis
-from fastemf.reporting.tabular import library_of
+from fastemf.models.tabular import library_of
 from fastemf.sources.memory import Observations
 from fastemf.support.validation import check_axis, check_choice
 from fastemf.support.warn import warn

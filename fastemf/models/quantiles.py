@@ -17,7 +17,7 @@ from fastemf.models.evaluation import Evaluation, evaluate_quantiles
 from fastemf.models.explanation import Explanation
 from fastemf.models.file import QUANTILES
 from fastemf.models.reading import CellValues
-from fastemf.reporting.tabular import Columns
+from fastemf.models.tabular import Columns
 from fastemf.support.arrays import Array
 from fastemf.support.display_names import quantile_name
 from fastemf.support.validation import check_choice, check_fitted_level, check_proportion

@@ -13,7 +13,7 @@ from fastemf.kernels.threads import single_threaded_blas
 from fastemf.models.bilinear import Axes
 from fastemf.models.entities import Entities
 from fastemf.models.ranking import smallest
-from fastemf.reporting.tabular import Columns, Tabular, typed, unused_name
+from fastemf.models.tabular import Columns, Tabular, typed, unused_name
 from fastemf.support.arrays import Array, Floats
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from fastemf.inputs.entries import parts
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
 from fastemf.models.entities import Entities
-from fastemf.reporting.tabular import Columns, Tabular
+from fastemf.models.tabular import Columns, Tabular
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Ints
 

@@ -7,9 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fastemf.inputs.columns import shortened
-
-LONGEST = 60  # characters of a label in a table
+from fastemf.inputs.columns import LONGEST, shortened
 
 # The colours of Okabe and Ito, as in fastemf.plot.
 STYLE = """

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fastemf.inputs.columns import one_line, read_column
+from fastemf.inputs.columns import LONGEST, one_line, read_column
 from fastemf.inputs.tables import arrow, as_read, is_frame, is_lazy
-from fastemf.reporting import markup
 from fastemf.support.terminal import escape_control
 
 Columns = dict[str, Any]  # arrays or lists of equal length, by name
@@ -73,7 +72,7 @@ def format_lines(columns: Columns) -> list[str]:
 
     Examples
     --------
-    >>> from fastemf.reporting.tabular import format_lines
+    >>> from fastemf.models.tabular import format_lines
     >>> print("\n".join(format_lines({"client": ["eu-7", "us"], "ms": [2 / 3, 120.0]})))
     client      ms
     eu-7    0.6667
@@ -91,6 +90,8 @@ def format_lines(columns: Columns) -> list[str]:
 
 def render_html(title: str, columns: Columns, notes: Iterable[str] = ()) -> str:
     """Return a table as HTML without styles of its own, so that it suits light and dark pages."""
+    from fastemf.reporting import markup
+
     parts = [f"<p>{markup.escape(title)}</p>"]
     if columns:
         lists = [_as_list(values) for values in columns.values()]
@@ -109,7 +110,7 @@ def _as_list(values: Any) -> list[Any]:
 def _text(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.4g}"
-    return "" if value is None else one_line(str(value), markup.LONGEST)
+    return "" if value is None else one_line(str(value), LONGEST)
 
 
 # --- data frames --------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def unused_name(name: str, taken: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> from fastemf.reporting.tabular import unused_name
+    >>> from fastemf.models.tabular import unused_name
     >>> unused_name("prediction", ["client", "prediction"])
     'prediction_'
     """
