@@ -16,8 +16,8 @@ from fastemf.models import reading
 from fastemf.models.bilinear import Axes, Predicts
 from fastemf.models.description import Described
 from fastemf.models.reading import GivenFeatures
-from fastemf.models.topk_screen import Screen
 from fastemf.models.tabular import Columns, add_columns, hold_table
+from fastemf.models.topk_screen import Screen
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.display_names import quantile_name
 from fastemf.support.memory import check_memory

@@ -14,8 +14,8 @@ from fastemf.kernels.threads import bind_unit, count_threads, map_threads, singl
 from fastemf.kernels.topk import Candidates
 from fastemf.kernels.vector_width import STRETCH
 from fastemf.models.bilinear import PAIRS_PER_BLOCK, Axes, Predicts
-from fastemf.models.topk_screen import TILE_COLUMNS, ApproximateRows, Screen, no_corrections
 from fastemf.models.tabular import LINES_SHOWN, Columns, Tabular, typed, unused_name
+from fastemf.models.topk_screen import TILE_COLUMNS, ApproximateRows, Screen, no_corrections
 from fastemf.sources.source import Side
 from fastemf.support.arrays import Array, Ints
 from fastemf.support.memory import check_memory

@@ -11,8 +11,8 @@ from fastemf.models import reading
 from fastemf.models.predictor import UNKNOWN, Predictor, is_strict
 from fastemf.models.ranking import CELLS_PER_BLOCK, Ranking, rank_rows
 from fastemf.models.similarity import Similar, has_useful_factors, nearest
-from fastemf.models.topk_screen import Screen
 from fastemf.models.tabular import library_of
+from fastemf.models.topk_screen import Screen
 from fastemf.support.arrays import Array, Indices, Ints
 from fastemf.support.memory import check_memory
 from fastemf.support.validation import check_choice, check_clip, check_integer
