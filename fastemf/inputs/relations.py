@@ -334,7 +334,12 @@ def _from_files(source: file_lists.TextSource, connection: Any) -> Relation:
 
 def _listed(paths: Sequence[Path]) -> str:
     """Return a list of files for SQL."""
-    return f"[{', '.join(literal(glob.escape(os.path.abspath(path))) for path in paths)}]"
+    return f"[{', '.join(_path_literal(glob.escape(os.path.abspath(path))) for path in paths)}]"
+
+
+def _path_literal(path: str) -> str:
+    """Return a path for SQL. DuckDB takes names of files as UTF-8 in every locale."""
+    return literal(os.fsencode(path).decode("utf-8", "surrogateescape"))
 
 
 def _hive_keys(paths: Sequence[Path]) -> list[str]:
@@ -385,7 +390,7 @@ def _from_query(query: Query, connection: Any) -> Relation:
 def _attach(path: str, connection: Any) -> None:
     file_lists.check_regular(Path(path))
     with explained(path, "a DuckDB database"):
-        connection.execute(f"ATTACH {literal(path)} AS source (TYPE duckdb, READ_ONLY)")
+        connection.execute(f"ATTACH {_path_literal(path)} AS source (TYPE duckdb, READ_ONLY)")
 
 
 def _from_database(path: str, connection: Any) -> Relation:
