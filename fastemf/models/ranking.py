@@ -81,7 +81,10 @@ class Ranking(Tabular):
     def _title(self) -> str:
         shown = f", of which the first {LINES_SHOWN} are shown"
         size = int(np.count_nonzero(~np.isnan(self.values)))
-        return f"best columns of {self.rows.size} rows{shown if size > LINES_SHOWN else ''}"
+        of_rows = f"{self.rows.size:,} rows"
+        if self.rows.size == 1:
+            of_rows = f"{self.names[0]} {self.rows[0]}"
+        return f"best columns of {of_rows}{shown if size > LINES_SHOWN else ''}"
 
 
 def rank_rows(
