@@ -141,7 +141,7 @@ def _scatter(
     place = starts[cuts[:-1]].copy()
     for records in plan.spill.pieces(plan.piece):
         order, indptr = _order(bucket[records[side]], cuts.size - 1, n_threads)
-        records = records[order]
+        records = records.take(order)  # faster than an index
         for b in np.flatnonzero(np.diff(indptr)):
             run = records[indptr[b] : indptr[b + 1]]
             buckets.put(int(place[b]), run)
@@ -162,7 +162,7 @@ def _read_bucket(
     side, found = SIDES[axis], np.empty(0, plan.spill.record)
     for records in new_ones:
         keys = records[side] - records[side].dtype.type(first)
-        found = records[_order(keys, last - first, n_threads)[0]]
+        found = records.take(_order(keys, last - first, n_threads)[0])
     for records in known:
         places = np.searchsorted(records[side], found[side], side="right")
         found = np.insert(records, places, found)
