@@ -98,8 +98,8 @@ class Distribution:
             part = _proportion(np.clip(y - left, 0, width), width)
             inside = taus[at] + part * (taus[at + 1] - taus[at])
             found = np.where(reaches(y, left), inside, found)
-        last = np.where(high > 0, 1 - beyond, 1.0)
-        return np.asarray(np.where(reaches(y, x[..., -1]), last, found))
+        found = np.where(reaches(y, x[..., -1]), np.where(high > 0, 1 - beyond, 1.0), found)
+        return np.asarray(np.where(np.isnan(x[..., 0]), np.nan, found))
 
     def above(self, value: ArrayLike) -> Floats:
         """Return the probability of a value larger than this: 1 − `cdf`.

@@ -92,6 +92,52 @@ def test_intervals_are_pairs_of_quantiles():
         quantiles.interval(1, 3, coverage=0.8, side="left")
 
 
+def test_distributions_have_the_quantiles():
+    quantiles = small()
+    predicted = quantiles.predict([1, 2], 3)
+    for tails in ("exponential", "flat"):
+        found = quantiles.predict_distribution([1, 2], 3, tails=tails)
+        for at, tau in enumerate(TAUS):
+            np.testing.assert_allclose(found.quantile(tau), predicted[:, at], rtol=1e-12)
+            below = found.cdf(predicted[:, at], strict=True)
+            np.testing.assert_allclose(below, tau, rtol=1e-12)
+    assert (found.cdf(SMALL.data.min() - 1e-9) == 0).all()
+    assert (found.above(predicted[:, -1]) == 0).all()  # a flat tail
+    beyond = quantiles.predict_distribution([0, SMALL.shape[0]], 3, unknown="nan")
+    assert np.isnan(beyond.cdf(1.0)).tolist() == np.isnan(beyond.crps(1.0)).tolist()
+    assert np.isnan(beyond.cdf(1.0)).tolist() == [False, True]
+
+
+def test_a_predicted_probability_is_that_of_new_values():
+    quantiles = complete_quantiles(TRAINING, (0.1, 0.25, 0.5, 0.75, 0.9, 0.95), 3)
+    rows, cols = np.nonzero(~FITTED)
+    values = VALUES[rows, cols]
+    cells = quantiles.predict_distribution(rows, cols)
+    for threshold in np.quantile(values, [0.2, 0.5, 0.8, 0.9]):
+        found = cells.above(threshold)
+        assert found.mean() == pytest.approx((values > threshold).mean(), abs=0.02)
+        for part in np.array_split(np.argsort(found, kind="stable"), 5):
+            assert found[part].mean() == pytest.approx((values[part] > threshold).mean(), abs=0.06)
+
+
+def test_ranking_by_the_probability_of_a_larger_value():
+    quantiles = small()
+    threshold = float(np.median(SMALL.data))
+    every = quantiles.predict_distribution(4, np.arange(quantiles.shape[1])).above(threshold)
+    found = quantiles.rank(4, 3, order="smallest", above=threshold)
+    np.testing.assert_array_equal(found.values, every[found.cols])
+    np.testing.assert_array_equal(found.values, np.sort(every)[:3])
+    assert list(found.columns())[3] == f"above {threshold:g}"
+    with pytest.raises(ValueError, match="omega and tau must be None with above"):
+        quantiles.rank(4, 3, order="smallest", above=1.0, tau=0.5)
+    with pytest.raises(ValueError, match="above must be a finite number, got nan"):
+        quantiles.rank(4, 3, order="smallest", above=np.nan)
+    with pytest.raises(ValueError, match="above must be None for a model without quantiles"):
+        quantiles.fits[0][0].rank(4, 3, order="smallest", above=1.0)
+    with pytest.raises(ValueError, match="at least two quantiles"):
+        complete_quantiles(SMALL, 0.5, 2).predict_distribution(4, 3)
+
+
 def test_the_parts_of_an_explanation_add_up():
     for quantiles in (small(), of_generated()):
         for tau in quantiles.taus:
