@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import fastemf
-from fastemf import CheckpointError, complete_quantiles
+from fastemf import CheckpointError, complete_quantiles, metrics
 from fastemf.datasets import make_skewed
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.tuning.tuner import Tuner
@@ -200,6 +200,29 @@ def test_evaluation_equals_its_definition():
 
 
 @pytest.mark.thorough
+def test_evaluation_scores_distributions():
+    quantiles = small()
+    data = np.where(FITTED[:60, :50], np.nan, 1.0)  # any values
+    data = data[: SMALL.shape[0], : SMALL.shape[1]] * 2.0
+    evaluation = quantiles.evaluate(data)
+    rows, cols = np.nonzero(~np.isnan(data))
+    fit, *baselines = evaluation.distribution
+    cells = quantiles.predict_distribution(rows, cols)
+    assert fit.crps.score == pytest.approx(cells.crps(data[rows, cols]).mean())
+    assert fit.crps.lower < fit.crps.score < fit.crps.upper
+    low, high = quantiles.interval(rows, cols, coverage=0.8)
+    expected = metrics.interval_score(data[rows, cols], low, high, 0.8)
+    assert fit.interval_score == pytest.approx(expected)
+    assert evaluation.interval_coverage == pytest.approx(0.8)
+    assert [one.name for one in baselines] == list(quantiles.coverage[0].baselines)
+    constant = baselines[0].crps.score
+    assert f"CRPS {fit.crps.score:.4g} " in str(evaluation)
+    assert f"{fit.crps.score / constant:.2f} relative to a constant" in str(evaluation)
+    assert "at coverage 0.8" in str(evaluation)
+    assert not of_generated().evaluate(TRAINING, censored=("right", 3.0)).distribution
+    assert "interval score" not in str(of_generated().evaluate(TRAINING))
+
+
 def test_rescaled_data_give_rescaled_quantiles():
     other = complete_quantiles(SMALL * 1024, TAUS, 2)
     np.testing.assert_array_equal(everywhere(other), 1024 * everywhere(small()))

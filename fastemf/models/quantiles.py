@@ -289,7 +289,9 @@ class Quantiles(Boosted):
         predicted = self._predict_cells(cells.rows, cells.cols, cells.side)
         training = self.fits[0][0].training
         censored = self._censored_cells(cells)
-        return evaluate_quantiles(cells, self.shape, predicted, self.features, training, censored)
+        return evaluate_quantiles(
+            cells, self.shape, predicted, self.features, training, censored, self.combination.low
+        )
 
     def _with_axis(self, *changes: Any) -> Quantiles:
         coverage = tuple(replace(report, measured=False) for report in self.coverage)
