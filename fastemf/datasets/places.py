@@ -42,7 +42,8 @@ def load_wsdream_places(path: str | os.PathLike[str]) -> Places:
     -------
     Places
         ``users`` and ``services``: dicts of arrays, for ``row_features`` and ``col_features`` of
-        `fastemf.complete_quantiles`, such as ``"user_country"`` and ``"service_as"``. Missing texts are None, missing numbers NaN.
+        `fastemf.complete_quantiles`, such as ``"user_country"`` and ``"service_as"``.
+        Missing texts are None, missing numbers NaN.
 
     Raises
     ------
@@ -103,11 +104,12 @@ def _read_list(found: Found, kind: str) -> dict[str, Array]:
                 f"{found.name}: line {number}: expected the number {len(rows)}, got {cells[0]!r}"
             )
         rows.append(cells)
+    columns = {name: [row[place] for row in rows] for name, place in at.items()}
     return {
         f"{kind}_{name}": _as_numbers(texts)
         if COLUMNS[name][1]
         else _with_missing(np.array(texts, object))
-        for name, texts in ((name, [row[place] for row in rows]) for name, place in at.items())
+        for name, texts in columns.items()
     }
 
 
