@@ -1,4 +1,4 @@
-"""Metrics of predictions: relative errors, expectile and quantile scores, calibration."""
+"""Metrics of predictions: relative errors, scores of expectiles and quantiles, calibration."""
 
 from __future__ import annotations
 
@@ -12,21 +12,39 @@ from numpy.typing import ArrayLike
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.limits import parse_codes, parse_limit
 from fastemf.loss import expectile_loss, sign_weights
-from fastemf.support.arrays import Array, Floats, Ints, Mask
+from fastemf.scores import (
+    CRPS,
+    MurphyDiagram,
+    check_weights,
+    crps,
+    interval_score,
+    murphy_diagram,
+    pair_values,
+    pit,
+    weighted_interval_score,
+)
+from fastemf.support.arrays import Floats, Ints, Mask
 from fastemf.support.validation import check_level, check_proportion
 
 __all__ = [
+    "CRPS",
     "BinSummary",
     "ErrorSummary",
+    "MurphyDiagram",
     "RelativeErrors",
     "coverage",
+    "crps",
     "effective_omega",
     "error_cdf",
     "expectile_skill",
+    "interval_score",
+    "murphy_diagram",
     "pinball_loss",
+    "pit",
     "relative_errors",
     "summarize",
     "summarize_by_bin",
+    "weighted_interval_score",
 ]
 
 
@@ -86,7 +104,7 @@ def relative_errors(truth: ArrayLike, predicted: ArrayLike) -> RelativeErrors:
     >>> errors.values.tolist(), errors.excluded
     ([0.5, 0.25], 1)
     """
-    true, fitted = _pair(truth, predicted, "truth", "predicted")
+    true, fitted = pair_values(truth, predicted, "truth", "predicted")
     defined = true != 0
     return RelativeErrors(np.abs(true[defined] - fitted[defined]) / np.abs(true[defined]), defined)
 
@@ -144,7 +162,7 @@ def summarize_by_bin(
     >>> low.errors.median, low.proportion, high.errors.median, high.proportion
     (0.25, 0.5, 0.25, 0.25)
     """
-    true, fitted = _pair(truth, predicted, "truth", "predicted")
+    true, fitted = pair_values(truth, predicted, "truth", "predicted")
     bounds = check_edges(edges)
     of_cell = bin_of(true, bounds)
     errors = relative_errors(true, fitted)
@@ -174,7 +192,7 @@ def expectile_skill(
     >>> expectile_skill([1.0, 3.0], [1.5, 2.5], omega=0.5, constant=2.0)
     0.75
     """
-    observed, fitted = _pair(values, predicted, "values", "predicted")
+    observed, fitted = pair_values(values, predicted, "values", "predicted")
     level = check_level(omega)
     base = expectile_loss(observed - constant, level, weights)
     loss = expectile_loss(observed - fitted, level, weights)
@@ -194,7 +212,9 @@ def effective_omega(residuals: ArrayLike, weights: ArrayLike | None = None) -> f
     0.25
     """
     r = np.asarray(residuals, dtype=np.float64)
-    counts = 1.0 if weights is None else np.reshape(_check_weights(weights), np.shape(weights))
+    counts = (
+        1.0 if weights is None else np.asarray(check_weights(weights)).reshape(np.shape(weights))
+    )
     size = np.abs(r) * counts
     below, total = float(size[r < 0].sum()), float(size.sum())
     return below / total if total > 0 else float("nan")
@@ -219,13 +239,13 @@ def pinball_loss(
     >>> pinball_loss([1.0, 20.0], [2.0, 30.0], tau=0.75, censored=("right", 20.0))  # 0.25 * 1 / 2
     0.125
     """
-    observed, fitted = _pair(values, predicted, "values", "predicted")
+    observed, fitted = pair_values(values, predicted, "values", "predicted")
     if observed.size == 0:
         raise ValueError("values must not be empty")
     cells = _censored_cells(observed, censored)
     r = observed - fitted if cells is None else cells.residuals(fitted)
     terms = sign_weights(r, check_proportion(tau, "tau")) * np.abs(r)
-    return float(np.average(terms, weights=_check_optional_weights(weights)))
+    return float(np.average(terms, weights=check_weights(weights)))
 
 
 def coverage(
@@ -246,10 +266,10 @@ def coverage(
     >>> coverage([1.0, 20.0, 20.0], [2.0, 10.0, 30.0], censored=("right", 20.0))  # of two
     0.5
     """
-    observed, fitted = _pair(values, predicted, "values", "predicted")
+    observed, fitted = pair_values(values, predicted, "values", "predicted")
     if observed.size == 0:
         raise ValueError("values must not be empty")
-    counts, cells = _check_optional_weights(weights), _censored_cells(observed, censored)
+    counts, cells = check_weights(weights), _censored_cells(observed, censored)
     if cells is None:
         return float(np.average(observed <= fitted, weights=counts))
     at = np.flatnonzero(cells.is_checkable(fitted))
@@ -280,22 +300,3 @@ def _censored_cells(values: Floats, censored: Any) -> CensoredCells | None:
     if codes.size != values.size:
         raise ValueError(f"censored must mark each of the {values.size} values, got {codes.size}")
     return CensoredCells(values, codes, values, limit)
-
-
-def _check_optional_weights(weights: ArrayLike | None) -> Floats | None:
-    return None if weights is None else _check_weights(weights)
-
-
-def _check_weights(weights: ArrayLike) -> Floats:
-    array = np.asarray(weights, dtype=np.float64).ravel()
-    if not (array >= 0).all():
-        raise ValueError(f"weights must not be negative or NaN, got {array[~(array >= 0)][0]:g}")
-    return array
-
-
-def _pair(first: ArrayLike, second: ArrayLike, *names: str) -> tuple[Floats, Floats]:
-    a: Array = np.asarray(first, dtype=np.float64)
-    b: Array = np.asarray(second, dtype=np.float64)
-    if a.shape != b.shape:
-        raise ValueError(f"{names[0]} and {names[1]} must have one shape, got {a.shape}, {b.shape}")
-    return a.ravel(), b.ravel()

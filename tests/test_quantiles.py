@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import fastemf
-from fastemf import CheckpointError, complete_quantiles
+from fastemf import CheckpointError, complete_quantiles, metrics
 from fastemf.datasets import make_skewed
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.tuning.tuner import Tuner
@@ -92,6 +92,52 @@ def test_intervals_are_pairs_of_quantiles():
         quantiles.interval(1, 3, coverage=0.8, side="left")
 
 
+def test_distributions_have_the_quantiles():
+    quantiles = small()
+    predicted = quantiles.predict([1, 2], 3)
+    for tails in ("exponential", "flat"):
+        found = quantiles.predict_distribution([1, 2], 3, tails=tails)
+        for at, tau in enumerate(TAUS):
+            np.testing.assert_allclose(found.quantile(tau), predicted[:, at], rtol=1e-12)
+            below = found.cdf(predicted[:, at], strict=True)
+            np.testing.assert_allclose(below, tau, rtol=1e-12)
+    assert (found.cdf(SMALL.data.min() - 1e-9) == 0).all()
+    assert (found.above(predicted[:, -1]) == 0).all()  # a flat tail
+    beyond = quantiles.predict_distribution([0, SMALL.shape[0]], 3, unknown="nan")
+    assert np.isnan(beyond.cdf(1.0)).tolist() == np.isnan(beyond.crps(1.0)).tolist()
+    assert np.isnan(beyond.cdf(1.0)).tolist() == [False, True]
+
+
+def test_a_predicted_probability_is_that_of_new_values():
+    quantiles = complete_quantiles(TRAINING, (0.1, 0.25, 0.5, 0.75, 0.9, 0.95), 3)
+    rows, cols = np.nonzero(~FITTED)
+    values = VALUES[rows, cols]
+    cells = quantiles.predict_distribution(rows, cols)
+    for threshold in np.quantile(values, [0.2, 0.5, 0.8, 0.9]):
+        found = cells.above(threshold)
+        assert found.mean() == pytest.approx((values > threshold).mean(), abs=0.02)
+        for part in np.array_split(np.argsort(found, kind="stable"), 5):
+            assert found[part].mean() == pytest.approx((values[part] > threshold).mean(), abs=0.06)
+
+
+def test_ranking_by_the_probability_of_a_larger_value():
+    quantiles = small()
+    threshold = float(np.median(SMALL.data))
+    every = quantiles.predict_distribution(4, np.arange(quantiles.shape[1])).above(threshold)
+    found = quantiles.rank(4, 3, order="smallest", above=threshold)
+    np.testing.assert_array_equal(found.values, every[found.cols])
+    np.testing.assert_array_equal(found.values, np.sort(every)[:3])
+    assert list(found.columns())[3] == f"above {threshold:g}"
+    with pytest.raises(ValueError, match="omega and tau must be None with above"):
+        quantiles.rank(4, 3, order="smallest", above=1.0, tau=0.5)
+    with pytest.raises(ValueError, match="above must be a finite number, got nan"):
+        quantiles.rank(4, 3, order="smallest", above=np.nan)
+    with pytest.raises(ValueError, match="above must be None for a model without quantiles"):
+        quantiles.fits[0][0].rank(4, 3, order="smallest", above=1.0)
+    with pytest.raises(ValueError, match="at least two quantiles"):
+        complete_quantiles(SMALL, 0.5, 2).predict_distribution(4, 3)
+
+
 def test_the_parts_of_an_explanation_add_up():
     for quantiles in (small(), of_generated()):
         for tau in quantiles.taus:
@@ -154,6 +200,29 @@ def test_evaluation_equals_its_definition():
 
 
 @pytest.mark.thorough
+def test_evaluation_scores_distributions():
+    quantiles = small()
+    data = np.where(FITTED[:60, :50], np.nan, 1.0)  # any values
+    data = data[: SMALL.shape[0], : SMALL.shape[1]] * 2.0
+    evaluation = quantiles.evaluate(data)
+    rows, cols = np.nonzero(~np.isnan(data))
+    fit, *baselines = evaluation.distribution
+    cells = quantiles.predict_distribution(rows, cols)
+    assert fit.crps.score == pytest.approx(cells.crps(data[rows, cols]).mean())
+    assert fit.crps.lower < fit.crps.score < fit.crps.upper
+    low, high = quantiles.interval(rows, cols, coverage=0.8)
+    expected = metrics.interval_score(data[rows, cols], low, high, 0.8)
+    assert fit.interval_score == pytest.approx(expected)
+    assert evaluation.interval_coverage == pytest.approx(0.8)
+    assert [one.name for one in baselines] == list(quantiles.coverage[0].baselines)
+    constant = baselines[0].crps.score
+    assert f"CRPS {fit.crps.score:.4g} " in str(evaluation)
+    assert f"{fit.crps.score / constant:.2f} relative to a constant" in str(evaluation)
+    assert "at coverage 0.8" in str(evaluation)
+    assert not of_generated().evaluate(TRAINING, censored=("right", 3.0)).distribution
+    assert "interval score" not in str(of_generated().evaluate(TRAINING))
+
+
 def test_rescaled_data_give_rescaled_quantiles():
     other = complete_quantiles(SMALL * 1024, TAUS, 2)
     np.testing.assert_array_equal(everywhere(other), 1024 * everywhere(small()))

@@ -52,6 +52,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--quantiles", action="store_true",
                         help="evaluate p50, p95 and p99 of complete_quantiles instead")  # fmt: skip
+    parser.add_argument("--taus", type=_numbers(float), default=quantiles.TAUS,
+                        help="the quantiles (default 0.5,0.95,0.99); the CRPS and the score of the "
+                        "interval between the outer ones need more, such as "
+                        "0.05,0.25,0.5,0.75,0.95")  # fmt: skip
     parser.add_argument("--cold", type=_among(SIDES), default=[], metavar="SIDES",
                         help="with --quantiles: hold out a fifth of the rows, of the cols, or of "
                         "each in turn (rows,cols), and evaluate only these")  # fmt: skip
@@ -131,7 +135,7 @@ def _evaluate_quantiles(
 ) -> int:
     small: dict[str, Make] = {"additive": _tiny("additive", QUANTILE_SHAPE)}
     next(quantiles.measure(small, [0], 2, args.methods[:1]), None)  # compiles
-    for run in quantiles.measure(sets, args.seeds, args.k, args.methods):
+    for run in quantiles.measure(sets, args.seeds, args.k, args.methods, tuple(args.taus)):
         print(quantiles.line(run), flush=True)
         same = ("set", "method", "tau", "seed", "k")
         runs = [one for one in runs if any(one.get(key) != run[key] for key in same)] + [run]

@@ -1,4 +1,4 @@
-"""Quantiles of held-out cells: relative pinball loss, coverage and cost.
+"""Quantiles of held-out cells: relative pinball loss, coverage, CRPS, interval score and cost.
 
 The simple baselines are shrunken quantiles of rows and of columns, the sum of row and column
 effects, and the larger of column and sum, each with the shrinkage that is best in cross-validation.
@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 from bench.accuracy import trees
 from bench.accuracy.baselines import AbsentError, fit_cells
 from bench.accuracy.report import Run, average, format_means, ordered, usable
-from bench.accuracy.splits import Make, Split, Training, open_splits
+from bench.accuracy.splits import Cells, Make, Split, Training, open_splits
 from bench.runner import describe, timed
 from fastemf import complete, complete_quantiles
 from fastemf.boosting.cell_features import KAPPAS
 from fastemf.boosting.statistics import mean_pinball, quantile, shrunk_quantiles
-from fastemf.metrics import coverage
+from fastemf.distribution import Distribution
+from fastemf.metrics import coverage, interval_score
 
-TAUS = (0.5, 0.95, 0.99)
+TAUS: tuple[float, ...] = (0.5, 0.95, 0.99)
 OURS = "quantiles"
 SIMPLE = ("row", "column", "row + column", "larger")
 FOLDS = 5
@@ -42,11 +43,12 @@ ERROR_IN = ("wsdream5", "wsdream5_places")  # where the mean absolute error of p
 COST = (15.0, 8.0)  # of three quantiles, in tuned fits: target and goal
 NO_STRUCTURE, SLACK = "structureless", 1.005
 
+Taus = tuple[float, ...]
 Found = tuple[dict[str, NDArray[np.float64]], dict[str, float]]  # predictions by name, and the cost
 
 
 def measure(
-    sets: dict[str, Make], seeds: list[int], k: int, methods: list[str]
+    sets: dict[str, Make], seeds: list[int], k: int, methods: list[str], taus: Taus = TAUS
 ) -> Iterator[Run]:  # fmt: skip
     """Yield the runs one by one; report and skip methods that are not installed."""
     absent: set[str] = set()
@@ -55,26 +57,32 @@ def measure(
             continue
         about: Run = {"set": name, "seed": seed, "k": k, "error": None}
         try:
-            predicted, cost = METHODS[method](split, seed, k)
+            predicted, cost = METHODS[method](split, seed, k, taus)
         except AbsentError as error:
             absent.add(method)
             print(f"{method}: skipped, {error}")
             continue
         except Exception as error:  # the next runs may still succeed
-            yield about | {"error": describe(error), "method": method, "tau": TAUS[0]}
+            yield about | {"error": describe(error), "method": method, "tau": taus[0]}
             continue
         train, test, _ = split
-        for (one, values), (t, tau) in product(predicted.items(), enumerate(TAUS)):
-            constant = mean_pinball(test.values - quantile(train.cells.values, tau), tau)
-            scores = _scores(values[:, t], test.values, tau, constant)
-            yield about | {"method": one, "tau": tau} | scores | cost
+        constants = [quantile(train.cells.values, tau) for tau in taus]
+        lowest = float(train.cells.values.min())
+        base = _distribution_scores(np.tile(constants, (test.values.size, 1)), test, taus, lowest)
+        for one, values in predicted.items():
+            own = _distribution_scores(values, test, taus, lowest)
+            whole = {name: score / base[name] for name, score in own.items()}
+            for t, tau in enumerate(taus):
+                constant = mean_pinball(test.values - constants[t], tau)
+                scores = _scores(values[:, t], test.values, tau, constant)
+                yield about | {"method": one, "tau": tau} | scores | whole | cost
 
 
-def _fit_ours(split: Split, seed: int, k: int) -> Found:
+def _fit_ours(split: Split, seed: int, k: int, taus: Taus) -> Found:
     train, test, features = split
     fit, seconds = timed(fit_cells, complete, train, 0.5, k, random_state=seed)
     model, took = timed(
-        fit_cells, complete_quantiles, train, TAUS, k, random_state=seed, **train.side
+        fit_cells, complete_quantiles, train, taus, k, random_state=seed, **train.side
     )
     given: dict[str, Any] = {"features": features} if features else {}
     predicted, again = timed(model.predict, *test[:2], unknown="model", **given)
@@ -83,17 +91,17 @@ def _fit_ours(split: Split, seed: int, k: int) -> Found:
     return {OURS: predicted}, cost
 
 
-def _fit_simple(split: Split, seed: int, k: int) -> Found:
-    found = baselines(split.train, split.test.rows, split.test.cols)
-    return {name: np.column_stack([found[tau][name] for tau in TAUS]) for name in SIMPLE}, {}
+def _fit_simple(split: Split, seed: int, k: int, taus: Taus) -> Found:
+    found = baselines(split.train, split.test.rows, split.test.cols, taus)
+    return {name: np.column_stack([found[tau][name] for tau in taus]) for name in SIMPLE}, {}
 
 
-def _fit_trees(one: Any, name: str, split: Split, seed: int, k: int) -> Found:
-    predicted, seconds = timed(trees.predict_quantiles, one, split, TAUS, seed)
+def _fit_trees(one: Any, name: str, split: Split, seed: int, k: int, taus: Taus) -> Found:
+    predicted, seconds = timed(trees.predict_quantiles, one, split, taus, seed)
     return {name: predicted}, {"seconds": seconds}
 
 
-METHODS: dict[str, Callable[[Split, int, int], Found]] = {
+METHODS: dict[str, Callable[[Split, int, int, Taus], Found]] = {
     OURS: _fit_ours,
     "simple": _fit_simple,
     "lightgbm": partial(_fit_trees, trees.lightgbm_quantile, "lightgbm"),
@@ -115,14 +123,28 @@ def _scores(
     }
 
 
+def _distribution_scores(
+    predicted: NDArray[Any], test: Cells, taus: Taus, lowest: float
+) -> dict[str, float]:
+    """Compute the CRPS, and the score of the widest central interval, if there is one."""
+    if len(taus) < 2:
+        return {}
+    quantiles = np.sort(predicted.astype(np.float64))
+    found = {"crps": float(Distribution(taus, quantiles, lowest=lowest).crps(test.values).mean())}
+    if np.isclose(taus[0] + taus[-1], 1):
+        ends = quantiles[:, 0], quantiles[:, -1]
+        found["interval"] = interval_score(test.values, *ends, taus[-1] - taus[0])
+    return found
+
+
 def baselines(
-    train: Training, rows: NDArray[np.int64], cols: NDArray[np.int64]
+    train: Training, rows: NDArray[np.int64], cols: NDArray[np.int64], taus: Taus = TAUS
 ) -> dict[float, dict[str, NDArray[np.float64]]]:  # fmt: skip
     """Predict cells with the baselines, for each quantile."""
     i, j, values = train.cells
     folds = train.folds(FOLDS, 0)
     found = {}
-    for tau in TAUS:
+    for tau in taus:
 
         def of_rows(kept: Any, kappa: float, tau: float = tau) -> Any:
             centre = quantile(values[kept], tau)
@@ -176,6 +198,8 @@ def line(run: Run) -> str:
         return head + f"failed: {run['error']}"
     text = f"loss {run['loss']:.4f}  coverage {run['coverage']:.4f}"
     text += f" ({run['lowest']:.3f} to {run['highest']:.3f} by decile)"
+    for name, what in (("crps", "CRPS"), ("interval", "interval score")):
+        text += f"  {what} {run[name]:.4f}" if name in run else ""
     if "seconds" in run:
         text += f"  {run['seconds']:.1f} s"
     if "tuned_fits" in run:

@@ -59,6 +59,11 @@ def _add_experiment(parser: argparse.ArgumentParser, name: str) -> None:
     else:
         text = f"rows and columns (default {size})"
         parser.add_argument("--size", type=int, default=size, help=text)
+    if name == "wsdream":
+        text = "compare p50 and means with published results, at 5, 10, 15 and 20 % of the cells"
+        parser.add_argument("--leaderboard", action="store_true", help=text)
+        text = "locations for --leaderboard: a directory with userlist.txt and wslist.txt, or .npz"
+        parser.add_argument("--places", metavar="PATH", help=text)
     text = "directory to write to (default: the current one)"
     parser.add_argument("--out", default=".", help=text)
     text = "random draws of each problem (default 10)"

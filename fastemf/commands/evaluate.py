@@ -62,6 +62,10 @@ def run_evaluate(args: argparse.Namespace) -> None:
     }
     if evaluation.coverage:
         facts["quantiles"] = [asdict(report) for report in evaluation.coverage]
+    if evaluation.distribution:
+        facts["distribution"] = [
+            {**one._asdict(), "crps": one.crps._asdict()} for one in evaluation.distribution
+        ]
     print_text(as_json(facts))
 
 

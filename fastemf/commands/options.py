@@ -192,13 +192,19 @@ def add_digits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--digits", type=int, metavar="N", help=text)
 
 
-def add_level(parser: argparse.ArgumentParser, purpose: str) -> None:
-    """Add the quantile or the expectile level that a model with several requires."""
+def add_level(parser: argparse.ArgumentParser, purpose: str) -> Any:
+    """Add the quantile or the expectile level that a model with several requires.
+
+    Returns
+    -------
+    The group of options, of which one may be given.
+    """
     group = parser.add_mutually_exclusive_group()
     text = f"quantile to {purpose}, of a model with quantiles"
     group.add_argument("--tau", type=float, help=text)
     text = f"expectile level to {purpose}, of a model with several levels"
     group.add_argument("--omega", type=float, help=text)
+    return group
 
 
 def add_cell_features(parser: argparse.ArgumentParser) -> None:

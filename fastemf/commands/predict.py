@@ -44,6 +44,10 @@ def add_commands(commands: Any) -> None:
     )  # fmt: skip
     text = "clip predictions to this range, with none for an open side: --clip 0 none"
     parser.add_argument("--clip", type=_parse_bound, nargs=2, metavar=("LOW", "HIGH"), help=text)
+    parser.add_argument(
+        "--above", type=float, nargs="+", default=[], metavar="VALUE",
+        help="for a model of quantiles: add the probability of a value above each of these",
+    )  # fmt: skip
     options.add_item_features(parser, NEW)
     _add_pairs(parser, "", "NaN")
 
@@ -62,7 +66,10 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("-n", type=int, default=10, help="columns per row (default 10)")
     text = "smallest if small values are good, largest if large values are good"
     parser.add_argument("--order", choices=("smallest", "largest"), required=True, help=text)
-    options.add_level(parser, "rank by")
+    text = "for a model of quantiles: rank by the probability of a value above VALUE"
+    options.add_level(parser, "rank by").add_argument(
+        "--above", type=float, metavar="VALUE", help=text
+    )
     parser.add_argument(
         "--seen", metavar="FILE",
         help="exclude the pairs in this file, such as the training data: a table or a matrix, as "
@@ -97,9 +104,24 @@ def run_predict(args: argparse.Namespace) -> None:
     (names, rows, cols, features), labels = _read_pairs(args, model, side)
     bounds = None if args.clip is None else check_clip(tuple(args.clip), model._dtype)
     predicted = model._predict_columns(*labels, "model", args.unknown, bounds, (features, *side))
+    if args.above:
+        predicted = _add_above(args.above, model, predicted)
     columns: dict[str, Any] = dict(zip(names, (rows, cols), strict=True))
     columns |= {unused_name(name, names): values for name, values in predicted.items()}
     write_columns(columns, args.out, args.json, args.digits)
+
+
+def _add_above(thresholds: list[float], model: Any, predicted: dict[str, Any]) -> dict[str, Any]:
+    """Add probabilities of values above thresholds to predicted quantiles, before the notes."""
+    import numpy as np
+
+    for threshold in thresholds:
+        model._predict_above(threshold)  # checks it
+    names = model._prediction_names
+    distribution = model._distribution(np.stack([predicted[name] for name in names], axis=-1))
+    added = {f"above {threshold:g}": distribution.above(threshold) for threshold in thresholds}
+    notes = {name: values for name, values in predicted.items() if name not in names}
+    return {name: predicted[name] for name in names} | added | notes
 
 
 def _read_pairs(args: argparse.Namespace, model: Any, side: Any) -> tuple[Pairs, tuple[Any, ...]]:
@@ -134,7 +156,7 @@ def run_rank(args: argparse.Namespace) -> None:
     from fastemf import load
 
     model = load(args.model)
-    selected = select_level(args, model)
+    selected = {"above": args.above} if args.above is not None else select_level(args, model)
     texts = [options.parse_utf8(text) for text in args.row]
     side = {
         "features": feature_values(observed_schema(model), args.features),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,12 @@ from fastemf.boosting.observed_cells import cells_at
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.loss import sign_weights
 from fastemf.models.bilinear import Predicts
+from fastemf.models.distribution_scores import (
+    DistributionScore,
+    central_coverage,
+    compare_distributions,
+    score_distributions,
+)
 from fastemf.models.reading import CellValues
 from fastemf.models.tabular import Columns, Tabular
 from fastemf.sources.medians import median
@@ -112,6 +118,11 @@ class Evaluation(Tabular):
     coverage : tuple of CoverageReport
         For quantiles, one coverage report per quantile: the confidence interval of its coverage,
         and its coverage by decile of the prediction and in rows with many observations.
+    distribution : tuple of DistributionScore
+        For two or more quantiles and values that are not censored, scores of the whole
+        distributions (`Quantiles.predict_distribution`), the model first.
+    interval_coverage : float
+        Coverage of the interval that is scored in `distribution`; NaN if there is none.
     censored : int
         Number of observations that are censored. Their expectile loss and effective omega are
         those of imputed values. In the pinball loss and relative error, values and predictions are
@@ -125,6 +136,8 @@ class Evaluation(Tabular):
     observations: int
     left_out: int = 0
     coverage: tuple[CoverageReport, ...] = ()
+    distribution: tuple[DistributionScore, ...] = ()
+    interval_coverage: float = math.nan
     censored: int = 0
     library: str = "pandas"
 
@@ -229,6 +242,7 @@ class Evaluation(Tabular):
         if self.censored:
             yield self.censoring_note
         yield from self._verdicts()
+        yield from compare_distributions(self.distribution, self.interval_coverage)
 
     @property
     def censoring_note(self) -> str:
@@ -325,18 +339,23 @@ def evaluate_quantiles(
     features: CellFeatures,
     training: TrainingBaselines | None,
     censored: CensoredCells | None,
+    lowest: float,
 ) -> Evaluation:
     """Score predictions, whose last axis are quantiles, and baselines.
 
-    Column medians are included if the model stores them in `training`.
+    Column medians are included if the model stores them in `training`. Distributions start at the
+    `lowest` value.
     """
     observed = cells_at(shape, *cells[:4])
     i, j = cells.rows, cells.cols
     scores: list[QuantileScore] = []
     reports = []
+    simple: dict[str, list[Floats]] = {}
     for t, tau in enumerate(one.level for one in features.objectives):
         baselines, own = features.baselines(t, i, j), predicted[:, t]
         predictions = {FIT: own, **baselines}
+        for name, values in predictions.items():
+            simple.setdefault(name, []).append(values)
         if training is not None:
             predictions[MEDIAN] = training.predict(MEDIAN, i, j)
         of_tau = [
@@ -347,9 +366,14 @@ def evaluate_quantiles(
             one._replace(skill=1 - one.pinball / base if base > 0 else math.nan) for one in of_tau
         ]
         reports.append(report_coverage(observed, tau, own.astype(np.float64), baselines, censored))
-    return Evaluation(
+    found = Evaluation(
         tuple(scores), cells.values.size, coverage=tuple(reports), censored=cells.n_censored
     )
+    taus = tuple(report.tau for report in reports)
+    if len(taus) < 2 or censored is not None:
+        return found
+    distributions = score_distributions(cells, taus, simple, lowest)
+    return replace(found, distribution=distributions, interval_coverage=central_coverage(taus))
 
 
 def _score(

@@ -154,6 +154,13 @@ class Predictor(Described):
             raise ValueError(f"{('row', 'col')[axis]} must be a single one, got shape {at.shape}")
         return int(at)
 
+    def _predict_above(self, threshold: Any) -> Predicts:
+        """Return a function that predicts the probability of a value above a threshold."""
+        raise ValueError(
+            f"above must be None for a model without quantiles, got {threshold!r}; "
+            "complete_quantiles fits them"
+        )
+
     def _select(self, omega: Any, tau: Any) -> tuple[float, Predicts]:
         """Return the selected level or quantile, and a function that predicts cells at it."""
         names, what, given = ["omega", "tau"], "levels", [omega, tau]

@@ -10,6 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from fastemf.boosting.coverage_report import CoverageReport
+from fastemf.distribution import Distribution
+from fastemf.features.schema import NOT_GIVEN, SideFeatures
+from fastemf.models.bilinear import Predicts
 from fastemf.models.boosted import Boosted
 from fastemf.models.boosted_explanation import explain_boosted
 from fastemf.models.boosted_file import write_boosted
@@ -18,9 +21,13 @@ from fastemf.models.explanation import Explanation
 from fastemf.models.file import QUANTILES
 from fastemf.models.reading import CellValues
 from fastemf.models.tabular import Columns
-from fastemf.support.arrays import Array
+from fastemf.support.arrays import Array, Indices
 from fastemf.support.display_names import quantile_name
-from fastemf.support.validation import check_choice, check_fitted_level, check_proportion
+from fastemf.support.validation import (
+    check_choice,
+    check_fitted_level,
+    check_proportion,
+)
 
 
 class Interval(NamedTuple):
@@ -186,6 +193,61 @@ class Quantiles(Boosted):
         )
         return Interval(np.asarray(lower), np.asarray(upper))
 
+    def predict_distribution(
+        self, rows: Any, cols: Any = None, *, tails: str = "exponential", unseen: str = "model",
+        unknown: str = "error", features: Any = None, row_features: Any = None,
+        col_features: Any = None,
+    ) -> Distribution:  # fmt: skip
+        """Predict the whole distributions of the cells (rows[i], cols[i]).
+
+        They interpolate the quantiles linearly, from the smallest value of the data. Their upper
+        tails are an assumption, so fit quantiles around the values of interest.
+
+        Parameters
+        ----------
+        rows, cols, unseen, unknown, features, row_features, col_features
+            As in `predict`.
+        tails
+            ``"exponential"``: beyond the last quantile the density decreases exponentially, from
+            that of the last interval; ``"flat"``: values do not exceed the last quantile.
+
+        Returns
+        -------
+        fastemf.distribution.Distribution
+            Distributions of the broadcast shape, with `cdf`, `above`, `quantile` and `crps`.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R
+        >>> quantiles = fastemf.complete_quantiles(R, (0.1, 0.5, 0.9), k=2)
+        >>> cells = quantiles.predict_distribution([3, 4], 7)
+        >>> p90 = quantiles.predict([3, 4], 7)[:, 2]
+        >>> cells.above(p90).round(6).tolist()  # the probability of a larger value
+        [0.1, 0.1]
+        """
+        predicted = self.predict(
+            rows, cols, unseen=unseen, unknown=unknown, features=features,
+            row_features=row_features, col_features=col_features,
+        )  # fmt: skip
+        return self._distribution(predicted, tails)
+
+    def _distribution(self, predicted: Array, tails: str = "exponential") -> Distribution:
+        if len(self.taus) < 2:
+            raise ValueError(
+                f"a distribution needs a model of at least two quantiles, got {self.taus}"
+            )
+        return Distribution(self.taus, predicted, tails, lowest=self.combination.low)
+
+    def _predict_above(self, threshold: Any) -> Predicts:
+        if isinstance(threshold, str) or not np.isfinite(threshold):
+            raise ValueError(f"above must be a finite number, got {threshold!r}")
+
+        def predict(i: Indices, j: Indices, given: SideFeatures = NOT_GIVEN) -> Array:
+            return self._distribution(self._predict_cells(i, j, given)).above(threshold)
+
+        return predict
+
     def explain(
         self, row: Any, col: Any, *, tau: float, unknown: str = "error", features: Any = None,
         row_features: Any = None, col_features: Any = None,
@@ -227,7 +289,9 @@ class Quantiles(Boosted):
         predicted = self._predict_cells(cells.rows, cells.cols, cells.side)
         training = self.fits[0][0].training
         censored = self._censored_cells(cells)
-        return evaluate_quantiles(cells, self.shape, predicted, self.features, training, censored)
+        return evaluate_quantiles(
+            cells, self.shape, predicted, self.features, training, censored, self.combination.low
+        )
 
     def _with_axis(self, *changes: Any) -> Quantiles:
         coverage = tuple(replace(report, measured=False) for report in self.coverage)

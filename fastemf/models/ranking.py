@@ -45,6 +45,9 @@ class Ranking(Tabular):
         Names of the columns of labels.
     library : {"pandas", "polars"}
         Library of the data frame that `to_frame` returns.
+    value_name : str
+        Name of the column of values: ``"prediction"``, or for example ``"above 500"``, for
+        the probability of a value above 500.
     """
 
     cols: Array
@@ -52,6 +55,7 @@ class Ranking(Tabular):
     rows: Array
     names: tuple[str, str]
     library: str = "pandas"
+    value_name: str = "prediction"
 
     def __iter__(self) -> Iterator[Array]:
         return iter((self.cols, self.values))
@@ -74,7 +78,7 @@ class Ranking(Tabular):
             self.names[0]: typed(np.repeat(self.rows, kept.sum(axis=1))),
             unused_name("place", self.names): place[kept],
             self.names[1]: typed(cols[kept]),
-            unused_name("prediction", self.names): values[kept],
+            unused_name(self.value_name, self.names): values[kept],
         }
 
     @property

@@ -24,8 +24,8 @@ class SearchMethods(Predictor):
 
     def rank(
         self, row: Any, n: int, *, order: str, omega: float | None = None,
-        tau: float | None = None, seen: Any = None, unknown: str = "error", clip: Any = None,
-        features: Any = None, row_features: Any = None,
+        tau: float | None = None, above: float | None = None, seen: Any = None,
+        unknown: str = "error", clip: Any = None, features: Any = None, row_features: Any = None,
     ) -> Ranking:  # fmt: skip
         """Find the n best columns of one row, of several rows, or of all rows.
 
@@ -49,6 +49,9 @@ class SearchMethods(Predictor):
             good (spend). There is no default, because the wrong order lists the worst columns.
         omega, tau
             The expectile level of `Levels`, or the quantile of `Quantiles`, to rank by.
+        above
+            For `Quantiles`, instead of `tau`: rank by the probability of a value above this
+            threshold, see `Quantiles.predict_distribution`.
         seen
             Data whose observed cells are left out, in any form that `fastemf.complete` accepts:
             pass the training data to list new columns only. In a table with the label columns of
@@ -90,7 +93,12 @@ class SearchMethods(Predictor):
         check_choice(order, "order", ("smallest", "largest"))
         check_choice(unknown, "unknown", UNKNOWN)
         bounds = check_clip(clip, self._dtype)
-        _, predict_selected = self._select(omega, tau)
+        if above is None:
+            _, predict_selected = self._select(omega, tau)
+        elif omega is None and tau is None:
+            predict_selected = self._predict_above(above)
+        else:
+            raise ValueError(f"omega and tau must be None with above, got {omega!r} and {tau!r}")
         rows = np.arange(self.axes[0].size)
         if row is not None:
             refuses = is_strict(unknown, (features, row_features, None))
@@ -133,7 +141,9 @@ class SearchMethods(Predictor):
         if every.min(initial=0) < 0:  # new rows have no other name
             ids = np.atleast_1d(np.asarray(row))
             ids = ids.astype(object) if ids.dtype.kind in "UT" else ids
-        return Ranking(cols, values, ids, self._names, library_of(row, seen_data))
+        name = "prediction" if above is None else f"above {above:g}"
+        library = library_of(row, seen_data)
+        return Ranking(cols, values, ids, self._names, library=library, value_name=name)
 
     def missing_pairs(self, R: Any) -> tuple[Array, Array]:
         """List the pairs of a row and a column that data have no observation of.

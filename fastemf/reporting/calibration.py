@@ -12,8 +12,9 @@ from fastemf.boosting.coverage_report import NORMAL_95, wilson_interval
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
 from fastemf.reporting.evaluated_model import EvaluatedModel
+from fastemf.scores import pit
 
-DECILES = 10
+DECILES, BINS = 10, 20
 LEFT, RIGHT, TOP, BOTTOM = 40.0, svg.WIDTH - 8.0, 10.0, 150.0
 
 
@@ -68,6 +69,7 @@ def calibration_section(evaluated: EvaluatedModel) -> str:
         drawing, caption = _draw_deciles(deciles, level, name), _count(deciles, level)
         cards.append(html.figure(f"Calibration of {name}", drawing, caption))
         details.append(_details(evaluated, name, deciles))
+    cards.append(_probability_figure(evaluated))
     what = "the effective level of the predictions"
     if evaluated.is_quantiles:
         what = "the proportion of values at or below their prediction"
@@ -101,23 +103,58 @@ def _details(evaluated: EvaluatedModel, name: str, deciles: Sequence[Decile]) ->
 
 
 def _draw_deciles(deciles: Sequence[Decile], level: float, name: str) -> str:
-    known = [one for one in deciles if not math.isnan(one.level)]
-    low = min([level, *(one.low for one in known)])
-    high = max([level, *(one.high for one in known)])
+    first, last = (html.number(value) for value in (deciles[0].smallest, deciles[-1].largest))
+    texts = f"from {first}", "decile of the prediction", f"to {last}"
+    points = [(one.level, one.low, one.high) for one in deciles]
+    what = f"calibration of {name} by decile of the prediction"
+    return draw_intervals(points, level, texts, what)
+
+
+def draw_intervals(
+    points: Sequence[tuple[float, float, float]], level: float, texts: tuple[str, str, str],
+    what: str,
+) -> str:  # fmt: skip
+    """Draw observed levels with their intervals around the nominal level.
+
+    `texts` are below the left end, the middle and the right end of the axis.
+    """
+    known = [point for point in points if not math.isnan(point[0])]
+    low = min([level, *(point[1] for point in known)])
+    high = max([level, *(point[2] for point in known)])
     room = max(0.05 * (high - low), 0.005)
     y = svg.Scale(max(low - room, 0.0), min(high + room, 1.0), BOTTOM, TOP)
-    x = svg.Scale(0.5, len(deciles) + 0.5, LEFT, RIGHT)
+    x = svg.Scale(0.5, len(points) + 0.5, LEFT, RIGHT)
     parts = svg.horizontal_grid(y, LEFT, RIGHT)
     parts.append(svg.line(LEFT, y(level), RIGHT, y(level), "target"))
-    for place, one in enumerate(deciles, start=1):
-        if not math.isnan(one.level):
-            parts.append(svg.line(x(place), y(one.low), x(place), y(one.high), "fit"))
-            parts.append(svg.dot(x(place), y(one.level), 4, "fit"))
-    first, last = deciles[0], deciles[-1]
-    below = BOTTOM + 16
-    parts.append(svg.label(LEFT, below, f"from {html.number(first.smallest)}", kind="mute"))
-    middle = "decile of the prediction"
-    parts.append(svg.label((LEFT + RIGHT) / 2, below, middle, anchor="middle", kind="mute"))
-    end = f"to {html.number(last.largest)}"
-    parts.append(svg.label(RIGHT, below, end, anchor="end", kind="mute"))
-    return svg.image(BOTTOM + 22, parts, f"calibration of {name} by decile of the prediction")
+    for place, (middle, lower, upper) in enumerate(points, start=1):
+        if not math.isnan(middle):
+            parts.append(svg.line(x(place), y(lower), x(place), y(upper), "fit"))
+            parts.append(svg.dot(x(place), y(middle), 4, "fit"))
+    ends = zip((LEFT, (LEFT + RIGHT) / 2, RIGHT), texts, ("start", "middle", "end"), strict=True)
+    for at, text, anchor in ends:
+        parts.append(svg.label(at, BOTTOM + 16, text, anchor=anchor, kind="mute", longest=24))
+    return svg.image(BOTTOM + 22, parts, what)
+
+
+def _probability_figure(evaluated: EvaluatedModel) -> str:
+    """Draw the histogram of the probability integral transform, if there are distributions."""
+    is_censored = any(one is not None for one in evaluated.censored)
+    if not evaluated.is_quantiles or len(evaluated.levels) < 2 or is_censored:
+        return ""
+    found = pit(evaluated.cells.values, evaluated.predicted.T, evaluated.levels)
+    counts, _ = np.histogram(found, BINS, (0, 1), weights=evaluated.weights)
+    heights = BINS * counts / counts.sum()
+    y = svg.Scale(0.0, max(1.2, 1.05 * float(heights.max())), BOTTOM, TOP)
+    x = svg.Scale(0.0, 1.0, LEFT, RIGHT)
+    parts = svg.horizontal_grid(y, LEFT, RIGHT)
+    width = (RIGHT - LEFT) / BINS
+    for place, height in enumerate(heights.tolist()):
+        parts.append(svg.rect(x(place / BINS), y(height), width - 1, BOTTOM - y(height), "fit"))
+    parts += [svg.line(LEFT, y(1), RIGHT, y(1), "target"), *svg.number_axis(x, BOTTOM + 16)]
+    caption = (
+        "Predicted probability of a smaller value than observed (probability integral transform), "
+        "relative to a uniform distribution. High bars at the ends mean that predicted "
+        "distributions are too narrow, high bars in the middle that they are too wide."
+    )
+    drawing = svg.image(BOTTOM + 22, parts, "histogram of predicted probabilities")
+    return html.figure("Whole distributions", drawing, caption)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastemf.boosting.coverage_report import CoverageReport
-from fastemf.models.evaluation import Score
+from fastemf.models.evaluation import Evaluation, Score
 from fastemf.models.quantiles import Quantiles
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
@@ -23,6 +23,11 @@ SCORES = (
     "− predicted| / |observed|."
 )
 
+DISTRIBUTIONS = (
+    " The continuous ranked probability score (CRPS) and the interval score evaluate whole "
+    "distributions between the quantiles, and the interval between the outer ones."
+)
+
 
 def compare_with_baselines(evaluated: EvaluatedModel) -> tuple[str, str]:
     """Compare a model with baselines, as its `evaluate` does.
@@ -34,7 +39,7 @@ def compare_with_baselines(evaluated: EvaluatedModel) -> tuple[str, str]:
         reports = evaluation.coverage
         lines = [_summary(report) for report in reports]
         drawings = [list(_losses(report).items()) for report in reports]
-        table, note = _table_of_quantiles(reports), ""
+        table, note = _table_of_quantiles(evaluation), ""
         loss = f"pinball loss, in {evaluated.unit}"
     else:
         lines = evaluation.verdict().splitlines()
@@ -58,7 +63,7 @@ def compare_with_baselines(evaluated: EvaluatedModel) -> tuple[str, str]:
         "Comparison with baselines",
         f"Mean {loss}, on the same observations; smaller is better. Baselines are computed from "
         "the training data: a constant, column effects, row and column effects, and so on."
-        f"{censoring}",
+        f"{DISTRIBUTIONS if evaluation.distribution else ''}{censoring}",
         html.cards([*cards, html.figure("Scores", table, note, width)]),
     )
     return f'<p class="verdict">{words}</p>', section
@@ -93,12 +98,18 @@ def _percent(proportion: float) -> str:
     return f"{100 * proportion:.1f} %"
 
 
-def _table_of_quantiles(reports: Sequence[CoverageReport]) -> str:
+def _table_of_quantiles(evaluation: Evaluation) -> str:
+    reports, scores = evaluation.coverage, evaluation.distribution
     heads = ["", *list(_losses(reports[0])), "coverage", "coverage in dense rows"]
-    lines = [
+    lines: list[list[Any]] = [
         [quantile_name(one.tau), *_losses(one).values(), one.coverage, one.dense_coverage]
         for one in reports
     ]
+    if scores:
+        lines.append(["CRPS", *(one.crps.score for one in scores), "", ""])
+    if not math.isnan(evaluation.interval_coverage):
+        name = f"interval score, coverage {evaluation.interval_coverage:.4g}"
+        lines.append([name, *(one.interval_score for one in scores), "", ""])
     return html.table(heads, lines)
 
 

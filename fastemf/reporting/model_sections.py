@@ -15,6 +15,7 @@ from fastemf.models.quantiles import Quantiles
 from fastemf.plot.axes import ridge_axis
 from fastemf.reporting import drawing as svg
 from fastemf.reporting import markup as html
+from fastemf.reporting.calibration import draw_intervals
 from fastemf.reporting.evaluated_model import EvaluatedModel
 from fastemf.support.arrays import Floats
 from fastemf.support.display_names import expectile_name, quantile_name
@@ -200,11 +201,22 @@ def _coverage_section(model: Quantiles) -> str:
             if one.censoring_note
         ),
         html.table(heads, lines),
+        html.cards(map(_group_figure, model.coverage)) if model.coverage[0].groups else "",
         html.details(
             "Table of new rows, new columns and groups",
             html.table([*heads[:5], "best baseline"], groups),
         ),
     )
+
+
+def _group_figure(report: CoverageReport) -> str:
+    """Draw the out-of-fold coverage of each group, in order of size."""
+    name = quantile_name(report.tau)
+    groups = sorted(report.groups, key=lambda one: -one.cells)
+    texts = groups[0].name, "group, largest first", groups[-1].name if len(groups) > 1 else ""
+    points = [(one.coverage, *one.interval) for one in groups]
+    drawing = draw_intervals(points, report.tau, texts, f"coverage of {name} by group")
+    return html.figure(f"Coverage of {name} by group", drawing, "With 95 % confidence intervals.")
 
 
 def _levels_section(model: BoostedLevels) -> str:

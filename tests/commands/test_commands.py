@@ -478,6 +478,23 @@ def test_rankings_equal_those_of_python(model, quiet):
     assert every["client"] == np.repeat(fit.row_labels.values, 8).tolist()
 
 
+def test_probabilities_of_larger_values_equal_those_of_python(
+    quantiles_model, model, quiet, refused
+):
+    fit = fastemf.load(quantiles_model)
+    found = parsed(quiet("predict", quantiles_model, "log.csv", "--above", "20", "25.5"))
+    cells = fit.predict_distribution(found["client"], found["service"])
+    assert list(found)[-2:] == ["above 20", "above 25.5"]
+    assert floats(found["above 20"]) == cells.above(20).tolist()
+    assert floats(found["above 25.5"]) == cells.above(25.5).tolist()
+    ranked = parsed(quiet(*RANK, quantiles_model, "eu-3", "-n", "2", "--above", "20"))
+    ranking = fit.rank("eu-3", 2, order="smallest", above=20)
+    assert floats(ranked["above 20"]) == ranking.values.tolist()
+    assert "without quantiles, got 20" in refused("predict", model, "log.csv", "--above", "20")
+    with pytest.raises(SystemExit):
+        main([*RANK, str(quantiles_model), "eu-3", "--above", "20", "--tau", "0.5"])
+
+
 def test_ranking_excludes_seen_pairs(model, quiet):
     fit = fastemf.load(model)
     best = fit.rank(None, 3, order="smallest", seen=pa.table(LOG))

@@ -109,6 +109,8 @@ def test_every_kind_has_every_section_and_the_figures_of_evaluate(model):
     is_quantiles = isinstance(model, fastemf.Quantiles)
     if is_quantiles:
         wanted = [loss for one in found.coverage for loss in (one.pinball, *one.baselines.values())]
+        wanted += [one.crps.score for one in found.distribution]
+        assert {"CRPS", "Whole distributions"} <= set(texts)
     else:
         wanted = [score.loss for score in found.scores]
         for line in found.verdict().splitlines():
@@ -134,6 +136,16 @@ def test_every_kind_has_every_section_and_the_figures_of_evaluate(model):
         name = f"p{100 * level:g}" if is_quantiles else f"ω = {level:g}"
         titles = {f"Loss at {name}", f"Calibration of {name}", f"Observed − {name}"}
         assert titles <= set(texts)
+
+
+def test_groups_have_a_drawing_for_each_quantile():
+    regions = {"client": TRAIN.client.unique(), "region": ["eu", "us"] * 10}
+    quantiles = fastemf.complete_quantiles(
+        TRAIN, (0.5, 0.9), 1, **NAMES, row_features=regions, groups="region"
+    )
+    texts = Page(fastemf.report(quantiles, TEST)).texts
+    assert len(quantiles.coverage[0].groups) == 2
+    assert {"Coverage of p50 by group", "Coverage of p90 by group"} <= set(texts)
 
 
 def test_deciles_average_to_the_effective_level(model):
