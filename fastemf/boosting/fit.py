@@ -28,10 +28,11 @@ from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_n
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import ColumnNames
 from fastemf.models.factorization import Factorization
+from fastemf.models.held_out import Figures, measure
 from fastemf.solver.settings import Settings, Solver, as_solver
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.sources.mapped import map_values
-from fastemf.sources.open_source import Data, hold_apart
+from fastemf.sources.open_source import Data
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import show_bars
@@ -51,6 +52,17 @@ class BoostedFit(NamedTuple):
     observed: OutOfFold
     cold: OutOfFold
     censored: CensoredCells | None
+
+    def measure(
+        self, objectives: tuple[Objective, ...], observed: OutOfFold
+    ) -> tuple[Figures, ...]:
+        """Measure out-of-fold predictions."""
+        cells = self.cells.select(observed.at)
+        censored = None if self.censored is None else self.censored.select(observed.at)
+        return tuple(
+            measure(one, cells, observed.predicted[:, t], censored)
+            for t, one in enumerate(objectives)
+        )
 
 
 class ItemTables(NamedTuple):
@@ -81,14 +93,13 @@ class ItemTables(NamedTuple):
 
 
 def fit_boosted(
-    given: Source, settings: Settings, names: ColumnNames, censored: Any,
-    objectives: tuple[Objective, ...], levels: tuple[float, ...], side: ItemTables,
+    data: Data, settings: Settings, names: ColumnNames, objectives: tuple[Objective, ...],
+    levels: tuple[float, ...], side: ItemTables,
 ) -> BoostedFit:  # fmt: skip
     """Fit opened data: the first level, further `levels`, and trees for all objectives."""
     lightgbm()  # before anything that takes time
-    settings = settings.at_shape(given.shape)
-    side_features = side.read(given, names)
-    data = hold_apart(given, None, settings.generator(), names, censored)
+    settings = settings.at_shape(data.fitted.shape)
+    side_features = side.read(data.fitted, names)
     source, imputation = draw_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)

@@ -21,6 +21,7 @@ from fastemf.features.schema import FeatureSchema, FeatureTable
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import StoredModel, write_model
 from fastemf.models.fit_record import Arrays
+from fastemf.models.held_out import DriftReport, HeldOutReport, unpack_report
 from fastemf.support.array_file import check_keys, require
 from fastemf.support.records import unpack_record
 from fastemf.tuning.corrections import check_numbers
@@ -32,6 +33,7 @@ HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
     "col_features", "features", "reports", "groups",
 }  # fmt: skip
+REPORTS = {"drift": DriftReport, "validation": HeldOutReport}  # fields of some models
 HISTORY = ("row_history", "col_history")
 KNOTS = ("knots", "scores")
 STARTS = ("indices", "coefficients", "intercepts")  # of the starts, one line per objective
@@ -87,7 +89,7 @@ def write_boosted(
 def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     """Check the content of a file but the reports, and return fields of the model."""
     header, arrays = stored.header, stored.arrays
-    check_keys(header.keys(), HEADER, "header field")
+    check_keys(header.keys(), HEADER | (REPORTS.keys() & header.keys()), "header field")
     require(header["objective"] == objective, f"objective must be {objective}")
     levels = header["levels"]
     right = isinstance(levels, list) and len(levels) > 0
@@ -113,7 +115,11 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
         "combination": Combination(known, cold, low, high, shifts),
-    }
+        **{
+            name: unpack_report(kind, header, name)
+            for name, kind in REPORTS.items() if name in header
+        },
+    }  # fmt: skip
 
 
 def _name(place: int, fold: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
+from fastemf.features.times import add_time, split_time
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -28,11 +29,13 @@ from fastemf.support.warn import warn
 def open_source(
     R: Any, weights: Any, shape: Any, names: ColumnNames, client: Any, n_jobs: int | None,
     censored: Any = None, *, store_path: Any = None, progress: bool = False, features: Any = None,
+    time: Any = None,
 ) -> Iterator[Source]:  # fmt: skip
     """Open the observations for a ``with`` statement; a cluster releases them at its end.
 
     `features` are side features of the observations, as in `fastemf.sources.memory.observe`, or
-    further columns of a store. They are the `features` of the result.
+    further columns of a store. They are the `features` of the result. `time` is the column with the
+    time of each observation, or an array: the `times` of the result.
     """
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
@@ -51,6 +54,11 @@ def open_source(
             'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
             f"{type(censored).__name__}"
         )
+    if time is not None and (is_stored or client is not None or isinstance(R, Source)):
+        where = "on a cluster" if client is not None else f"a {type(R).__name__}"
+        raise ValueError(
+            f"time must be given with data in memory or in files, not with a store, got R {where}"
+        )
     with ExitStack() as opened:
         if client is not None:
             from fastemf.sources.cluster.distribution import distribute
@@ -64,8 +72,12 @@ def open_source(
 
             source = R if features is None else with_features(R, features)
         else:
-            read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": features}
+            asked = add_time(R, names, features, time)
+            read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": asked}
             source = observe(R, **given, censored=censored, **read)
+            if time is not None and source.features is not None:
+                found, times = split_time(source.features, features, time)
+                source = replace(source, features=found, times=times)
         warn_of_suspicious_values(source, parse_limit(censored))
         yield source
 
@@ -136,14 +148,14 @@ class Data:
         parts = [part for part in (self.fitted, self.held_out) if part is not None]
         if self.limit is None:
             return [part.digest() for part in parts]
-        return [*(_without_codes(part).digest() for part in parts), repr(self.limit)]
+        return [*(without_codes(part).digest() for part in parts), repr(self.limit)]
 
 
 def _has_censored(block: Side, limit: CensoringLimit, n_threads: int) -> bool:
     return bool(limit.codes(block.values).any())
 
 
-def _without_codes(source: Source) -> Source:
+def without_codes(source: Source) -> Source:
     """Return observations without codes, as those of a store."""
     if not isinstance(source, Observations):
         return source
