@@ -22,7 +22,6 @@ from fastemf.fitting import fit_data
 from fastemf.models.held_out import (
     DriftReport,
     Figures,
-    mean_difference,
     measure_model,
     objectives_of,
 )
@@ -30,11 +29,13 @@ from fastemf.solver.settings import Settings
 from fastemf.sources.memory import Observations
 from fastemf.sources.open_source import Data, without_codes
 from fastemf.sources.recency import latest_from, of_known_items, times_of, weigh_by_age
-from fastemf.support.arrays import Floats, Mask
+from fastemf.support.arrays import Floats, Ints, Mask
 from fastemf.tuning.record import NOTHING_ADDED
 
 HALF_LIVES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # candidates, relative to the time of the data
-FEWEST_KNOWN = 20  # observations in the latest tenth that a half-life is chosen on
+BLOCKS = 8  # parts of the latest tenth, by time, in which half-lives are compared
+FEWEST_BLOCKS = 3
+CONFIDENCE = 0.99
 
 
 class Fitted(NamedTuple):
@@ -113,15 +114,15 @@ def _choose_half_life(
 ) -> float:
     """Return the half-life with the lowest loss in the latest tenth, of fits to the earlier part.
 
-    Each candidate is one fit, with a noise-adaptive ridge if the ridge is to be tuned. Weights
-    must reduce the loss by more than its uncertainty, or the half-life is infinite. Censored
-    values count as exact here.
+    Each candidate is one fit, with a noise-adaptive ridge if the ridge is to be tuned. The
+    half-life is infinite unless weights reduce the loss throughout the latest tenth: the values of
+    one day say little about the next if days differ. Censored values count as exact here.
     """
     observed = without_codes(observed)
-    assert isinstance(observed, Observations)
     earlier = observed.subset(~latest)
     known = latest & of_known_items(observed, earlier)
-    if np.count_nonzero(known) < FEWEST_KNOWN:
+    blocks = _time_blocks(times_of(observed)[known])
+    if blocks.max(initial=0) + 1 < FEWEST_BLOCKS:
         return math.inf
     if by_scores:
         side = earlier.by_row
@@ -129,21 +130,35 @@ def _choose_half_life(
         observed = observed.map_values(normal.to_scores)
         earlier = earlier.map_values(normal.to_scores)
     test = observed.subset(known)
-    times = times_of(observed)
-    candidates = [part * float(np.ptp(times)) for part in HALF_LIVES]
+    span = float(np.ptp(times_of(observed)))
     settings = replace(
         settings, validation=None, progress=False,
         reg="noise" if isinstance(settings.reg, str) else settings.reg,
     )  # fmt: skip
     plain = _losses(earlier, test, settings)
     best, lowest = math.inf, NOTHING_ADDED * float(np.mean(plain))
-    groups = cells_in_memory(test).hashes
-    for candidate in candidates:
-        losses = _losses(weigh_by_age(earlier, candidate), test, settings)
-        gain = mean_difference(plain, losses, groups)[1]
-        if gain[0] > 0 and np.mean(losses) < lowest:
-            best, lowest = candidate, float(np.mean(losses))
+    for part in HALF_LIVES:
+        losses = _losses(weigh_by_age(earlier, part * span), test, settings)
+        if np.mean(losses) < lowest and _is_gain(plain - losses, blocks):
+            best, lowest = part * span, float(np.mean(losses))
     return best
+
+
+def _time_blocks(times: Floats) -> Ints:
+    """Divide observations into blocks of about equal size, in the order of their times."""
+    _, place, counts = np.unique(times, return_inverse=True, return_counts=True)
+    before = np.cumsum(counts) - counts
+    _, block = np.unique(before * BLOCKS // max(times.size, 1), return_inverse=True)
+    return np.asarray(block[place])
+
+
+def _is_gain(differences: Floats, blocks: Ints) -> bool:
+    """Return whether the mean of differences exceeds zero by a one-sided t-test over blocks."""
+    from scipy.special import stdtrit
+
+    means = np.bincount(blocks, differences) / np.bincount(blocks)
+    error = float(np.std(means, ddof=1)) / math.sqrt(means.size)
+    return bool(means.mean() > stdtrit(means.size - 1, CONFIDENCE) * error)
 
 
 def _losses(train: Observations, test: Observations, settings: Settings) -> Floats:

@@ -15,7 +15,7 @@ from fastemf.boosting.coverage_report import DECILES, CoverageReport
 from fastemf.boosting.forest import ARRAYS, Forest
 from fastemf.boosting.model_fit import Fits
 from fastemf.boosting.normal_scores import NormalScores
-from fastemf.boosting.objective import Objective
+from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.start import LinearStart
 from fastemf.features.schema import FeatureSchema, FeatureTable
 from fastemf.models.factorization import Factorization
@@ -33,7 +33,6 @@ HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
     "col_features", "features", "reports", "groups",
 }  # fmt: skip
-REPORTS = {"drift": DriftReport, "validation": HeldOutReport}  # fields of some models
 HISTORY = ("row_history", "col_history")
 KNOTS = ("knots", "scores")
 STARTS = ("indices", "coefficients", "intercepts")  # of the starts, one line per objective
@@ -89,7 +88,10 @@ def write_boosted(
 def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     """Check the content of a file but the reports, and return fields of the model."""
     header, arrays = stored.header, stored.arrays
-    check_keys(header.keys(), HEADER | (REPORTS.keys() & header.keys()), "header field")
+    reports: dict[str, type[HeldOutReport]] = {"drift": DriftReport}
+    if objective == QUANTILE:
+        reports["validation"] = HeldOutReport
+    check_keys(header.keys(), HEADER | (reports.keys() & header.keys()), "header field")
     require(header["objective"] == objective, f"objective must be {objective}")
     levels = header["levels"]
     right = isinstance(levels, list) and len(levels) > 0
@@ -115,11 +117,8 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
         "combination": Combination(known, cold, low, high, shifts),
-        **{
-            name: unpack_report(kind, header, name)
-            for name, kind in REPORTS.items() if name in header
-        },
-    }  # fmt: skip
+        **{name: unpack_report(kind, header, name) for name, kind in reports.items()},
+    }
 
 
 def _name(place: int, fold: int) -> str:

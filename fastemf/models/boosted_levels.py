@@ -141,8 +141,7 @@ class BoostedLevels(LevelMethods, Boosted):
         }
 
     def _details(self) -> list[str]:
-        drift = [] if self.drift is None else self.drift.details()
-        return [*map(str, self.reports), *drift]
+        return list(map(str, self.reports))
 
     def explain(
         self, row: Any, col: Any, *, omega: float, unknown: str = "error", features: Any = None,

@@ -189,8 +189,7 @@ class Factorization(Model):
         )
 
     def _details(self) -> list[str]:
-        tuning = [] if self.tuning is None else [self.tuning.verdict()]
-        return [*tuning, *([] if self.drift is None else self.drift.details())]
+        return [] if self.tuning is None else [self.tuning.verdict()]
 
     # --- predictions -----------------------------------------------------------------------
 

@@ -280,11 +280,6 @@ def _mean(terms: Floats, weights: Floats, groups: Array) -> tuple[float, Interva
     return mean, (mean - half, mean + half)
 
 
-def mean_difference(one: Floats, other: Floats, groups: Array) -> tuple[float, Interval]:
-    """Return the mean of paired differences, and its 95 % confidence interval."""
-    return _mean(one - other, np.ones(one.size), groups)
-
-
 def measure_model(model: Model, observed: Observations) -> tuple[Figures, ...]:
     """Measure the predictions of observations of the model's rows and columns, by level."""
     side, cells = observed.by_row, cells_in_memory(observed)

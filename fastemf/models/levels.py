@@ -103,9 +103,6 @@ class Levels(LevelMethods):
     fits: tuple[Factorization, ...]
     drift: DriftReport | None = None
 
-    def _details(self) -> list[str]:
-        return [*super()._details(), *([] if self.drift is None else self.drift.details())]
-
     @property
     def omegas(self) -> tuple[float, ...]:
         """The expectile levels, in increasing order."""

@@ -130,8 +130,7 @@ class Quantiles(Boosted):
         }
 
     def _details(self) -> list[str]:
-        reports = [one for one in (self.validation, self.drift) if one is not None]
-        return [*map(str, self.coverage), *(line for one in reports for line in one.details())]
+        return list(map(str, self.coverage))
 
     # --- predictions -----------------------------------------------------------------------
 

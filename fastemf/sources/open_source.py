@@ -148,17 +148,19 @@ class Data:
         parts = [part for part in (self.fitted, self.held_out) if part is not None]
         if self.limit is None:
             return [part.digest() for part in parts]
-        return [*(without_codes(part).digest() for part in parts), repr(self.limit)]
+        return [*map(_digest_values, parts), repr(self.limit)]
 
 
 def _has_censored(block: Side, limit: CensoringLimit, n_threads: int) -> bool:
     return bool(limit.codes(block.values).any())
 
 
-def without_codes(source: Source) -> Source:
+def _digest_values(source: Source) -> str:
+    return (without_codes(source) if isinstance(source, Observations) else source).digest()
+
+
+def without_codes(source: Observations) -> Observations:
     """Return observations without codes, as those of a store."""
-    if not isinstance(source, Observations):
-        return source
     none = np.empty(0, np.int8)
     by_row, by_col = (replace(side, censored=none) for side in (source.by_row, source.by_col))
     return replace(source, by_row=by_row, by_col=by_col)
