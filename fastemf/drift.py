@@ -84,8 +84,8 @@ def fit_over_time(
         else:
             chosen = parse_half_life(half_life, observed.times)
         earlier = observed.subset(~latest)
-        before = fit(_with_observations(data, weigh_by_age(earlier, chosen)), own)
-    found = fit(_with_observations(data, weigh_by_age(observed, chosen)), settings)
+        before = fit(_weighted(data, earlier, chosen), own)
+    found = fit(_weighted(data, observed, chosen), settings)
     known = latest & of_known_items(observed, earlier)
     objectives = objectives_of(before.model)
     report = DriftReport(
@@ -104,9 +104,10 @@ def fit_over_time(
     return found._replace(model=replace(found.model, drift=report))
 
 
-def _with_observations(data: Data, observed: Observations) -> Data:
-    """Return data with other observations, whose values keep their place in time no longer."""
-    return replace(data, fitted=replace(observed, times=None))
+def _weighted(data: Data, observed: Observations, half_life: float) -> Data:
+    """Return data with other observations, weighted by age."""
+    weighted = replace(weigh_by_age(observed, half_life), times=None)
+    return replace(data, fitted=weighted, had_weights=data.is_weighted)
 
 
 def _choose_half_life(

@@ -10,14 +10,19 @@ from typing import Any, Literal
 import numpy as np
 
 from fastemf.boosting.cross_fitting import FIRST_LEVEL
-from fastemf.boosting.fit import BoostedFit, ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.fit import (
+    BoostedFit,
+    ItemTables,
+    SideTables,
+    check_boosted_solver,
+    fit_boosted,
+)
 from fastemf.boosting.model_fit import OutOfFold
 from fastemf.boosting.objective import EXPECTILE, Objective
 from fastemf.boosting.out_of_fold import split_kinds
 from fastemf.drift import Fitted, fit_over_time
 from fastemf.features.times import check_half_life
 from fastemf.fitting import FitResult, fit_data
-from fastemf.inputs.tables import ColumnNames
 from fastemf.metrics import effective_omega
 from fastemf.models.boosted_levels import BoostedLevels, LevelGroup, LevelReport
 from fastemf.models.factorization import Factorization
@@ -163,16 +168,17 @@ def complete_levels(
     names = (rows, cols, values)
     reading = {"store_path": store_path, "progress": progress, "time": time, "features": features}
     rng = settings.generator()
-
-    def fit(data: Data, own: Settings) -> Fitted:
-        if boost:
-            return _fit_boosted_levels(data, own, levels, names, side)
-        return _fit_levels(data, own, rng if own is settings else own.generator())
-
     with (
         open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as source,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
+        side_tables = side.read(source, names) if boost else None
+
+        def fit(data: Data, own: Settings) -> Fitted:
+            if side_tables is not None:
+                return _fit_boosted_levels(data, own, levels, side_tables)
+            return _fit_levels(data, own, rng if own is settings else own.generator())
+
         data = hold_apart(source, settings.validation_data, rng, names, censored)
         model: Levels | BoostedLevels = fit_over_time(fit, data, settings, half_life).model
     if isinstance(model, Levels):
@@ -201,12 +207,12 @@ def _fit_levels(data: Data, settings: Settings, rng: np.random.Generator) -> Fit
 
 
 def _fit_boosted_levels(
-    data: Data, settings: Settings, levels: tuple[float, ...], names: ColumnNames, side: ItemTables
+    data: Data, settings: Settings, levels: tuple[float, ...], side: SideTables
 ) -> Fitted:
     """Fit levels with boosted trees."""
     objectives = tuple(Objective(EXPECTILE, omega) for omega in levels)
     others = tuple(omega for omega in levels if omega != settings.omega)
-    fit = fit_boosted(data, settings, names, objectives, others, side)
+    fit = fit_boosted(data, settings, objectives, others, side)
     reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
     model = BoostedLevels(fit.fits, fit.labels, fit.normal, fit.features, fit.combination, reports)
     return Fitted(model, fit.measure(objectives, fit.observed))

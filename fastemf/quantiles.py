@@ -210,15 +210,16 @@ def complete_quantiles(
     names = (rows, cols, values)
     side = ItemTables(row_features, col_features, groups)
     reading = {"store_path": store_path, "progress": progress, "features": features, "time": time}
-
-    def fit(data: Data, own: Settings) -> Fitted:
-        found = fit_boosted(data, own, names, objectives, tuple(OTHER_LEVELS), side)
-        return _make_quantiles(found, objectives, groups, calibrates=calibrate is not None)
-
     with (
         open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as given,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
+        side_tables = side.read(given, names)
+
+        def fit(data: Data, own: Settings) -> Fitted:
+            found = fit_boosted(data, own, objectives, tuple(OTHER_LEVELS), side_tables)
+            return _make_quantiles(found, objectives, groups, calibrates=calibrate is not None)
+
         rng = settings.generator()
         data = hold_apart(given, settings.validation_data, rng, names, censored)
         model, folds = fit_over_time(fit, data, settings, half_life, by_scores=True)

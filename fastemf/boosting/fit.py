@@ -40,6 +40,9 @@ from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, warn
 
 
+SideTables = tuple[FeatureTable, FeatureTable, FeatureSchema]
+
+
 class BoostedFit(NamedTuple):
     """The parts of a boosted model, and out-of-fold predictions of its observations."""
 
@@ -72,10 +75,9 @@ class ItemTables(NamedTuple):
     cols: Any
     groups: str | None = None  # name of a feature of categories
 
-    def read(
-        self, source: Source, names: ColumnNames
-    ) -> tuple[FeatureTable, FeatureTable, FeatureSchema]:
+    def read(self, source: Source, names: ColumnNames) -> SideTables:
         """Read them in the order of a source; the third part is about its observations."""
+        lightgbm()  # before anything that takes time
         labels = source.row_labels, source.col_labels
         tables = []
         for axis, given in enumerate((self.rows, self.cols)):
@@ -93,13 +95,11 @@ class ItemTables(NamedTuple):
 
 
 def fit_boosted(
-    data: Data, settings: Settings, names: ColumnNames, objectives: tuple[Objective, ...],
-    levels: tuple[float, ...], side: ItemTables,
+    data: Data, settings: Settings, objectives: tuple[Objective, ...], levels: tuple[float, ...],
+    side: SideTables,
 ) -> BoostedFit:  # fmt: skip
     """Fit opened data: the first level, further `levels`, and trees for all objectives."""
-    lightgbm()  # before anything that takes time
     settings = settings.at_shape(data.fitted.shape)
-    side_features = side.read(data.fitted, names)
     source, imputation = draw_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)
@@ -124,7 +124,7 @@ def fit_boosted(
     fits = (*of_levels, of_scores.level(FIRST_LEVEL))
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
-    by_fold = fit_cell_features(cells, residuals, objectives, side_features)
+    by_fold = fit_cell_features(cells, residuals, objectives, side)
     with show_bars(settings.progress):
         combination, observed, cold = fit_combination(
             cells, fits, normal, by_fold, settings.n_threads

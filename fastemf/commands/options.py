@@ -141,8 +141,8 @@ def add_time(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("time")
     group.add_argument(
         "--time", metavar="NAME", type=parse_utf8,
-        help="column with the time of each observation, numbers or dates: reports how a second fit, "
-        "to the earlier part, predicts the latest tenth",
+        help="column with the time of each observation, numbers or dates: reports how a second "
+        "fit, to the earlier part, predicts the latest tenth",
     )  # fmt: skip
     group.add_argument(
         "--half-life", metavar="AGE", type=parse_number,
@@ -233,8 +233,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 PARAMETERS = {"taus": "--at", "k": "-k", "n_jobs": "--jobs", "random_state": "--seed"}
-SAME_NAME = ("clip", "folds", "half_life", "ks", "max_iter", "omega", "omegas", "reg", "regs", "tau", "time", "tol",
-             "validation")  # fmt: skip
+SAME_NAME = ("clip", "folds", "half_life", "ks", "max_iter", "omega", "omegas", "reg", "regs",
+             "tau", "time", "tol", "validation")  # fmt: skip
 
 
 def name_options(message: str) -> str:

@@ -80,6 +80,19 @@ def split_time(table: FeatureTable, features: Any, time: Any) -> tuple[FeatureTa
     return (FeatureTable(others, table.values[:, :-1]) if others.names else None), times
 
 
+def format_seconds(seconds: float) -> str:
+    """Return a duration in days or, if it is shorter, in a smaller unit.
+
+    Examples
+    --------
+    >>> from fastemf.features.times import format_seconds
+    >>> format_seconds(1_209_600), format_seconds(5400), format_seconds(0.5)
+    ('14 d', '1.5 h', '0.5 s')
+    """
+    unit = next((unit for unit in ("d", "h", "min") if seconds >= SECONDS[unit]), "s")
+    return f"{seconds / SECONDS[unit]:.4g} {unit}"
+
+
 def check_half_life(half_life: Any, time: Any) -> None:
     """Check a half-life as far as possible before the times are read."""
     if half_life is None:

@@ -17,6 +17,7 @@ from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, cells_in_memory
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.schema import SideFeatures
+from fastemf.features.times import format_seconds
 from fastemf.models.reading import CellValues
 from fastemf.reporting.tabular import Columns, Tabular
 from fastemf.sources.memory import Observations
@@ -231,8 +232,8 @@ class DriftReport(HeldOutReport):
     def _weights(self) -> list[str]:
         if math.isinf(self.half_life):
             return []
-        unit = " s" if self.is_date else ""
-        return [f"weights halve with every {self.half_life:.4g}{unit} of age"]
+        age = format_seconds(self.half_life) if self.is_date else f"{self.half_life:.4g}"
+        return [f"weights are halved with every {age} of age"]
 
     def _format(self, time: float) -> str:
         return str(np.datetime64(round(time), "s")) if self.is_date else f"{time:.6g}"

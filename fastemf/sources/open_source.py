@@ -110,6 +110,7 @@ class Data:
     seed: int = 0  # of the validation cells of a tuning, which are the same at all levels
     value_name: str | None = None  # column of a table
     limit: CensoringLimit | None = None  # None also where observations have codes of their own
+    had_weights: bool | None = None  # before those by age; None without these
 
     @property
     def censored(self) -> tuple[str, float] | None:
@@ -118,7 +119,9 @@ class Data:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether some of the training observations have weights other than 1."""
+        """Whether some of the training observations have weights other than 1, apart from age."""
+        if self.had_weights is not None:
+            return self.had_weights
         side = self.fitted.by_row
         return not np.array_equal(side.mass, np.diff(side.indptr))
 
