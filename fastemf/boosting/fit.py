@@ -39,7 +39,6 @@ from fastemf.support.progress import show_bars
 from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, warn
 
-
 SideTables = tuple[FeatureTable, FeatureTable, FeatureSchema]
 
 
