@@ -35,7 +35,7 @@ from fastemf.tuning.record import NOTHING_ADDED
 HALF_LIVES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # candidates, relative to the time of the data
 BLOCKS = 8  # parts of the latest tenth, by time, in which half-lives are compared
 FEWEST_BLOCKS = 3
-CONFIDENCE = 0.99
+CONFIDENCE = 0.975
 
 
 class Fitted(NamedTuple):
