@@ -98,8 +98,8 @@ def complete_quantiles(
         Describe the data, as in `complete`.
     time
         Time of each observation: the name of a column of the table (numbers or dates), or an array
-        aligned with the triplets or with ``R.data`` (CSR, CSC, COO); not with a store or a
-        cluster. ``quantiles.drift`` then reports coverage and loss in the latest tenth of the
+        aligned with the triplets or with ``R.data`` (CSR, CSC, COO), or of the shape of a matrix;
+        not with a store or a cluster. ``quantiles.drift`` then reports coverage and loss in the latest tenth of the
         observations, of a second fit to the earlier ones, beside those in random folds.
     half_life
         Half-life of the weights of the observations: a number in the unit of `time` (seconds for
@@ -194,6 +194,12 @@ def complete_quantiles(
     >>> quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), k=2, row_features=ages)
     >>> quantiles.predict(3, 7, row_features={"age": 33}).shape
     (2,)
+
+    The data do not drift, as their times mean nothing:
+
+    >>> time = list(range(R.nnz))
+    >>> fastemf.complete_quantiles(R, (0.5, 0.9), k=2, time=time).drift.differs
+    False
     """
     objectives = tuple(Objective(QUANTILE, tau) for tau in check_quantiles(taus))
     settings = Settings(

@@ -12,10 +12,10 @@ import numpy as np
 
 from fastemf.features.reading import check_names, columns_in_memory
 from fastemf.features.schema import FeatureSchema, FeatureTable
-from fastemf.features.values import CATEGORY, NUMBER
+from fastemf.features.values import CATEGORY, NUMBER, read_values
 from fastemf.inputs.file_lists import is_source
 from fastemf.inputs.tables import ColumnNames, is_table
-from fastemf.support.arrays import Floats, Ints, Mask
+from fastemf.support.arrays import Array, Floats, Ints, Mask
 from fastemf.support.validation import check_number
 
 ARRAY = "time of the observations"  # name of the feature, if the time is an array
@@ -38,9 +38,9 @@ class Times(NamedTuple):
 def add_time(R: Any, names: ColumnNames, features: Any, time: Any) -> Any:
     """Return side features to read, with the time as the last one, unless it is one of them.
 
-    `features` and `time` are as in `fastemf.complete_quantiles`.
+    A matrix of times is not read like a feature, but by `select_times`. `features` and `time` are as in `fastemf.complete_quantiles`.
     """
-    if time is None:
+    if time is None or (is_matrix(time) and not (is_table(R) or is_source(R))):
         return features
     if isinstance(time, str):
         if not (is_table(R) or is_source(R)):
@@ -54,30 +54,45 @@ def add_time(R: Any, names: ColumnNames, features: Any, time: Any) -> Any:
         raise TypeError(f"time must be the name of a column of the table, got {kind}")
     if not (isinstance(R, tuple) or getattr(R, "format", "") in ("csr", "csc", "coo")):
         raise TypeError(
-            "time must be given with a table, triplets, or a matrix in CSR, CSC or COO format, "
-            f"which list the observations, got {type(R).__name__}"
+            "time must be a matrix of the shape of R unless R is a table, triplets, or a matrix in "
+            f"CSR, CSC or COO format, which list the observations; R is a {type(R).__name__}"
         )
     return {**({} if features is None else columns_in_memory(features)), ARRAY: time}
 
 
 def split_time(table: FeatureTable, features: Any, time: Any) -> tuple[FeatureTable | None, Times]:
     """Split what was read by `add_time` into side features, None if there are none, and times."""
-    schema, name = table.schema, time if isinstance(time, str) else ARRAY
-    at = schema.names.index(name)
-    values, kind = table.values[:, at], schema.kinds[at]
-    if kind == CATEGORY:
-        raise TypeError(f"time must hold numbers or dates, got {schema.categories[at][0]!r}")
-    missing = np.isnan(values)
-    if missing.any():
-        raise ValueError(
-            f"time must be known for every observation, got {np.count_nonzero(missing)} missing "
-            f"of {values.size}"
-        )
-    times = Times(values.copy(), kind != NUMBER, name if isinstance(time, str) else "")
-    if isinstance(time, str) and features is not None and time in features:
+    schema, name = table.schema, time if isinstance(time, str) else ""
+    at = schema.names.index(name or ARRAY)
+    times = _check_times(table.values[:, at].copy(), schema.kinds[at], name)
+    if name and features is not None and name in features:
         return table, times
     others = FeatureSchema(schema.names[:-1], schema.kinds[:-1], schema.categories[:-1])
     return (FeatureTable(others, table.values[:, :-1]) if others.names else None), times
+
+
+def is_matrix(time: Any) -> bool:
+    """Return whether times are a matrix."""
+    return not isinstance(time, str) and np.ndim(time) == 2
+
+
+def select_times(time: Any, shape: tuple[int, int], rows: Array, cols: Array) -> Times:
+    """Return the times of the cells (rows[i], cols[i]) of a matrix of times."""
+    values = read_values(np.asarray(time), "time")
+    if values.shape != shape:
+        raise ValueError(f"time must have the shape of R, {shape}, got {values.shape}")
+    return _check_times(values.numbers.reshape(shape)[rows, cols], values.kind or NUMBER, "")
+
+
+def _check_times(numbers: Floats, kind: str, name: str) -> Times:
+    if kind == CATEGORY:
+        raise TypeError("time must hold numbers or dates, got strings or categories")
+    missing = np.count_nonzero(np.isnan(numbers))
+    if missing:
+        raise ValueError(
+            f"time must be known for every observation, got {missing} missing of {numbers.size}"
+        )
+    return Times(numbers, kind != NUMBER, name)
 
 
 def format_seconds(seconds: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
-from fastemf.features.times import add_time, split_time
+from fastemf.features.times import add_time, is_matrix, select_times, split_time
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -74,12 +74,22 @@ def open_source(
         else:
             asked = add_time(R, names, features, time)
             read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": asked}
-            source = observe(R, **given, censored=censored, **read)
-            if time is not None and source.features is not None:
-                found, times = split_time(source.features, features, time)
-                source = replace(source, features=found, times=times)
+            observed = observe(R, **given, censored=censored, **read)
+            source = _take_times(observed, features, time)
         warn_of_suspicious_values(source, parse_limit(censored))
         yield source
+
+
+def _take_times(source: Observations, features: Any, time: Any) -> Observations:
+    """Return observations with their times, which were read as the last feature."""
+    if time is None:
+        return source
+    if is_matrix(time):
+        side = source.by_row
+        return replace(source, times=select_times(time, source.shape, side.keys, side.indices))
+    assert source.features is not None
+    found, times = split_time(source.features, features, time)
+    return replace(source, features=found, times=times)
 
 
 def is_store(path: Any) -> bool:

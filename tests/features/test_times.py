@@ -86,6 +86,15 @@ def test_arrays_in_the_stored_order(form):
     assert featured.features.schema.names == ("time",)
 
 
+def test_a_matrix_of_times():
+    R = sp.coo_array((S, (I, J)), shape=(20, 7)).tocsr()
+    dense = np.where(R.toarray() > 0, R.toarray(), np.nan)
+    for form in (R, R.tocsc(), dense):
+        check(opened(form, (None, None, None), time=3 * dense))
+    days = START + np.nan_to_num(86_400_000 * dense).astype("timedelta64[ms]")
+    check(opened(dense, (None, None, None), time=days), days=True)
+
+
 def test_a_time_may_be_a_feature_too():
     log = pd.DataFrame(LOG)
     apart = opened(log, time="hour", features=["place"])
@@ -103,7 +112,7 @@ def test_subsets_keep_times_aligned():
 
 
 REFUSED = {
-    "text": (LOG, {"time": "place"}, TypeError, ("time must hold numbers or dates", "car")),
+    "text": (LOG, {"time": "place"}, TypeError, ("time must hold numbers or dates", "strings or categories")),
     "values": (LOG, {"time": "s"}, ValueError, ("time must be a further column", "'s'")),
     "array": (LOG, {"time": S}, TypeError, ("time must be the name of a column", "ndarray")),
     "missing": (
@@ -126,8 +135,10 @@ def test_refused_sources(tmp_path):
         opened((I, J, S), none, time="hour")
     with refuses(ValueError, "must have one value per observation", "(200,)", "(199,)"):
         opened((I, J, S), none, time=S[:-1])
-    with refuses(TypeError, "time must be given with a table, triplets", "ndarray"):
-        opened(np.ones((3, 3)), none, time=np.ones((3, 3)))
+    with refuses(TypeError, "time must be a matrix of the shape of R", "ndarray"):
+        opened(np.ones((3, 3)), none, time=np.ones(9))
+    with refuses(ValueError, "time must have the shape of R, (3, 3)", "(3, 2)"):
+        opened(np.ones((3, 3)), none, time=np.ones((3, 2)))
     columns = {"rows": "viewer", "cols": "video", "values": "s", "columns": ["hour"]}
     store = fastemf.store.build(pd.DataFrame(LOG), tmp_path / "store", **columns)
     with refuses(ValueError, "time must be given with data in memory", "Store"):
