@@ -99,8 +99,9 @@ def complete_quantiles(
     time
         Time of each observation: the name of a column of the table (numbers or dates), or an array
         aligned with the triplets or with ``R.data`` (CSR, CSC, COO), or of the shape of a matrix;
-        not with a store or a cluster. ``quantiles.drift`` then reports coverage and loss in the latest tenth of the
-        observations, of a second fit to the earlier ones, beside those in random folds.
+        not with a store or a cluster. ``quantiles.drift`` then reports coverage and loss in the
+        latest tenth of the observations, of a second fit to the earlier ones, beside those in
+        random folds.
     half_life
         Half-life of the weights of the observations: a number in the unit of `time` (seconds for
         dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or

@@ -38,7 +38,8 @@ class Times(NamedTuple):
 def add_time(R: Any, names: ColumnNames, features: Any, time: Any) -> Any:
     """Return side features to read, with the time as the last one, unless it is one of them.
 
-    A matrix of times is not read like a feature, but by `select_times`. `features` and `time` are as in `fastemf.complete_quantiles`.
+    A matrix of times is not read like a feature, but by `select_times`. `features` and `time` are
+    as in `fastemf.complete_quantiles`.
     """
     if time is None or (is_matrix(time) and not (is_table(R) or is_source(R))):
         return features

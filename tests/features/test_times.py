@@ -112,7 +112,7 @@ def test_subsets_keep_times_aligned():
 
 
 REFUSED = {
-    "text": (LOG, {"time": "place"}, TypeError, ("time must hold numbers or dates", "strings or categories")),
+    "text": (LOG, {"time": "place"}, TypeError, ("time must hold numbers", "strings")),
     "values": (LOG, {"time": "s"}, ValueError, ("time must be a further column", "'s'")),
     "array": (LOG, {"time": S}, TypeError, ("time must be the name of a column", "ndarray")),
     "missing": (
