@@ -69,6 +69,7 @@ def test_every_parameter_is_described(task):
 
 def test_settings_are_the_parameters_other_than_data():
     data = {"R", "rows", "cols", "values", "weights", "censored", "shape", "client", "store_path"}
+    data |= {"time", "half_life"}
     fields = {field.name: field.default for field in dataclasses.fields(Settings)}
     assert (fields.pop("omegas"), fields.pop("fits_rank")) == ((), False)
     assert list(fields) == [name for name in COMPLETE if name not in data]
