@@ -227,6 +227,14 @@ def test_reports_are_saved(kind, tmp_path):
         assert line.split(" (")[0].strip() in model._repr_html_()
 
 
+@pytest.mark.parametrize("kind", ["level", "quantiles"])
+def test_the_page_shows_the_report(kind):
+    page = fastemf.report(timed(kind), part(LATEST))
+    assert "Held-out cells" in page
+    assert "of the latest 10 %" in page
+    assert "Held-out cells" not in fastemf.report(of_level(DATA), part(LATEST))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_folded_in_models_have_no_report(kind):
     new = (np.zeros(5, int), np.arange(5), VALUES[:5])

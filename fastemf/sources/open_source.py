@@ -55,10 +55,8 @@ def open_source(
             f"{type(censored).__name__}"
         )
     if time is not None and (is_stored or client is not None or isinstance(R, Source)):
-        where = "on a cluster" if client is not None else f"a {type(R).__name__}"
-        raise ValueError(
-            f"time must be given with data in memory or in files, not with a store, got R {where}"
-        )
+        kind = type(R).__name__ if client is None else "fit on a cluster"
+        raise ValueError(f"time must be given with data in memory or in a file, got a {kind}")
     with ExitStack() as opened:
         if client is not None:
             from fastemf.sources.cluster.distribution import distribute
