@@ -28,14 +28,21 @@ from fastemf.models.held_out import (
 from fastemf.solver.settings import Settings
 from fastemf.sources.memory import Observations
 from fastemf.sources.open_source import Data, without_codes
-from fastemf.sources.recency import latest_from, of_known_items, times_of, weigh_by_age
-from fastemf.support.arrays import Floats, Ints, Mask
+from fastemf.sources.recency import (
+    has_latest,
+    latest_from,
+    of_known_items,
+    times_of,
+    weigh_by_age,
+)
+from fastemf.support.arrays import Floats, Ints
 from fastemf.tuning.record import NOTHING_ADDED
 
-HALF_LIVES = (1.0, 0.5, 0.25, 0.125, 0.0625)  # candidates, relative to the time of the data
+HALF_LIVES = (0.5, 0.25, 0.125, 0.0625)  # candidates, relative to the time of the data
 BLOCKS = 8  # parts of the latest tenth, by time, in which half-lives are compared
 FEWEST_BLOCKS = 3
 CONFIDENCE = 0.975
+WINDOWS = 3  # the latest tenth and windows before it
 
 
 class Fitted(NamedTuple):
@@ -80,7 +87,7 @@ def fit_over_time(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit to all data issues the same warnings
         if half_life == "auto":
-            chosen = _choose_half_life(observed, latest, own, by_scores=by_scores)
+            chosen = _choose_half_life(observed, own, by_scores=by_scores)
         else:
             chosen = parse_half_life(half_life, observed.times)
         earlier = observed.subset(~latest)
@@ -110,46 +117,84 @@ def _weighted(data: Data, observed: Observations, half_life: float) -> Data:
     return replace(data, fitted=weighted, had_weights=data.is_weighted)
 
 
-def _choose_half_life(
-    observed: Observations, latest: Mask, settings: Settings, *, by_scores: bool
-) -> float:
+def _choose_half_life(observed: Observations, settings: Settings, *, by_scores: bool) -> float:
     """Return the half-life with the lowest loss in the latest tenth, of fits to the earlier part.
 
     Each candidate is one fit, with a noise-adaptive ridge if the ridge is to be tuned. The
     half-life is infinite unless weights reduce the loss throughout the latest tenth: the values of
-    one day say little about the next if days differ. Censored values count as exact here.
+    one day say little about the next if days differ. They must not increase it over the latest
+    tenth and the two windows before it, because a phase of a daily cycle resembles the phase just
+    before it, but not the next one. Censored values count as exact here.
     """
     observed = without_codes(observed)
-    earlier = observed.subset(~latest)
-    known = latest & of_known_items(observed, earlier)
-    blocks = _time_blocks(times_of(observed)[known])
-    if blocks.max(initial=0) + 1 < FEWEST_BLOCKS:
-        return math.inf
     if by_scores:
-        side = earlier.by_row
+        side = observed.by_row
         normal = NormalScores.fit(side.values, side.weights if side.weights.size else None)
         observed = observed.map_values(normal.to_scores)
-        earlier = earlier.map_values(normal.to_scores)
-    test = observed.subset(known)
-    span = float(np.ptp(times_of(observed)))
     settings = replace(
         settings, validation=None, progress=False,
         reg="noise" if isinstance(settings.reg, str) else settings.reg,
     )  # fmt: skip
-    plain = _losses(earlier, test, settings)
-    best, lowest = math.inf, NOTHING_ADDED * float(np.mean(plain))
-    for part in HALF_LIVES:
-        losses = _losses(weigh_by_age(earlier, part * span), test, settings)
-        if np.mean(losses) < lowest and _is_gain(plain - losses, blocks):
-            best, lowest = part * span, float(np.mean(losses))
-    return best
+    windows = _windows(observed)
+    if not windows:
+        return math.inf
+    latest, *before = windows
+    blocks = _time_blocks(times_of(latest.test))
+    if blocks.max() + 1 < FEWEST_BLOCKS:
+        return math.inf
+    plain = latest.losses(math.inf, settings)
+    gains = {}
+    for half_life in (part * float(np.ptp(times_of(observed))) for part in HALF_LIVES):
+        found = plain - latest.losses(half_life, settings)
+        mean = float(np.mean(found))
+        if mean > (1 - NOTHING_ADDED) * np.mean(plain) and _is_gain(found, blocks):
+            gains[half_life] = mean
+    for half_life in sorted(gains, key=lambda one: -gains[one]):
+        losses = [
+            float(np.mean(window.losses(math.inf, settings) - window.losses(half_life, settings)))
+            for window in before
+        ]
+        if gains[half_life] + sum(losses) > 0:
+            return half_life
+    return math.inf
+
+
+class _Window(NamedTuple):
+    """Observations to fit, and later ones of their rows and columns."""
+
+    train: Observations
+    test: Observations
+
+    def losses(self, half_life: float, settings: Settings) -> Floats:
+        """Fit with weights by age, and return the later losses, times their weights."""
+        data = Data(replace(weigh_by_age(self.train, half_life), times=None))
+        rng = np.random.default_rng(0)
+        model = fit_data(data, settings, rng, keep_baselines=False).model
+        cells = cells_in_memory(self.test)
+        residuals = cells.values - model._predict_cells(cells.rows, cells.cols)
+        weights = 1.0 if cells.weights is None else cells.weights
+        return np.asarray(Objective(EXPECTILE, settings.omega).losses(residuals) * weights)
+
+
+def _windows(observed: Observations) -> list[_Window]:
+    """Return the latest tenth after the earlier part, the latest tenth of that part, and so on."""
+    found: list[_Window] = []
+    while len(found) < WINDOWS and has_latest(times_of(observed)):
+        latest = times_of(observed) >= latest_from(times_of(observed))
+        earlier = observed.subset(~latest)
+        known = latest & of_known_items(observed, earlier)
+        if not known.any():
+            break
+        found.append(_Window(earlier, observed.subset(known)))
+        observed = earlier
+    return found
 
 
 def _time_blocks(times: Floats) -> Ints:
     """Divide observations into blocks of about equal size, in the order of their times."""
     _, place, counts = np.unique(times, return_inverse=True, return_counts=True)
     before = np.cumsum(counts) - counts
-    _, block = np.unique(before * BLOCKS // max(times.size, 1), return_inverse=True)
+    _, block = np.unique(before * BLOCKS // times.size, return_inverse=True)
     return np.asarray(block[place])
 
 
@@ -160,14 +205,3 @@ def _is_gain(differences: Floats, blocks: Ints) -> bool:
     means = np.bincount(blocks, differences) / np.bincount(blocks)
     error = float(np.std(means, ddof=1)) / math.sqrt(means.size)
     return bool(means.mean() > stdtrit(means.size - 1, CONFIDENCE) * error)
-
-
-def _losses(train: Observations, test: Observations, settings: Settings) -> Floats:
-    """Fit some observations, and return the losses of others, times their weights."""
-    data = Data(replace(train, times=None))
-    model = fit_data(data, settings, np.random.default_rng(0), keep_baselines=False).model
-    cells = cells_in_memory(test)
-    residuals = cells.values - model._predict_cells(cells.rows, cells.cols)
-    objective = Objective(EXPECTILE, settings.omega)
-    weights = 1.0 if cells.weights is None else cells.weights
-    return np.asarray(objective.losses(residuals) * weights)

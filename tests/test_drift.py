@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -191,6 +191,16 @@ def test_auto_does_not_trust_a_single_time():
     i, j, values, t = log(factor=2.0)
     days = np.minimum(t // 10, 2)
     assert of_level((i, j, values), time=days, half_life="auto").drift.half_life == np.inf
+
+
+def test_auto_is_not_misled_by_a_daily_cycle():
+    """The latest tenth of a log of three days is one phase of the cycle, which the next is not."""
+    cycle = VALUES * np.exp(np.sin(2 * np.pi * TIMES / 10))
+    cyclic = partial(of_level, (I, J, cycle), time=TIMES, half_life="auto", reg="noise")
+    assert cyclic().drift.half_life == np.inf
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastemf.drift.WINDOWS", 1)  # without the windows before the latest tenth
+        assert cyclic().drift.half_life < 30
 
 
 def test_blocks_of_time():

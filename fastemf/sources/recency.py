@@ -20,6 +20,11 @@ def times_of(observed: Observations) -> Floats:
     return observed.times.values
 
 
+def has_latest(times: Floats) -> bool:
+    """Return whether at least half of the observations are earlier than the latest ones."""
+    return bool(np.mean(times == times.max()) <= MOST_LATEST)
+
+
 def latest_from(times: Floats) -> float:
     """Return the time from which observations are the latest tenth.
 
@@ -28,12 +33,12 @@ def latest_from(times: Floats) -> float:
     """
     distinct, counts = np.unique(times, return_counts=True)
     proportions = np.cumsum(counts[::-1])[::-1] / times.size
-    possible = np.flatnonzero(proportions <= MOST_LATEST)
-    if not possible.size:
+    if not has_latest(times):
         raise ValueError(
             "time must tell the latest tenth of the observations from earlier ones, got "
             f"{counts[-1]} of {times.size} observations at the latest time, {distinct[-1]:g}"
         )
+    possible = np.flatnonzero(proportions <= MOST_LATEST)
     return float(distinct[possible[np.argmin(np.abs(proportions[possible] - LATEST))]])
 
 
