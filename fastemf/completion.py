@@ -104,8 +104,9 @@ def complete(
         Half-life of the weights of the observations: a number in the unit of `time` (seconds for
         dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
         ``"2w"``. Weights are multiplied by ``2 ** (-age / half_life)``; the latest observation
-        has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by six
-        fits with a noise-adaptive ridge (or with the ridge given).
+        has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by five
+        fits with a noise-adaptive ridge (or with the ridge given), and up to ten more if the
+        data drift.
     censored
         Which values are censoring limits, for example because a call was aborted after 20 s.
         ``("right", 20.0)``: every value at or above 20.0 is a lower bound. ``("left", limit)``:

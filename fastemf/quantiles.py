@@ -106,8 +106,8 @@ def complete_quantiles(
         Half-life of the weights of the observations: a number in the unit of `time` (seconds for
         dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
         ``"2w"``. Weights are multiplied by ``2 ** (-age / half_life)``; the latest observation
-        has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by six
-        fits of the normal scores.
+        has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by five
+        fits of the normal scores, and up to ten more if the data drift.
     features
         Side features of the observations: for a table or a store, names of its columns; otherwise
         an (n, p) array, or a dict of arrays by name, in the order of the observations. Features,
