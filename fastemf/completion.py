@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal
 
+from fastemf.drift import Fitted, fit_over_time
+from fastemf.features.times import check_half_life
 from fastemf.fitting import fit_data
 from fastemf.models.factorization import Factorization
+from fastemf.models.held_out import figures_of_tuning
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import (
     Checkpoint,
@@ -18,7 +21,7 @@ from fastemf.solver.settings import (
     as_solver,
     as_validation,
 )
-from fastemf.sources.open_source import hold_apart, open_source
+from fastemf.sources.open_source import Data, hold_apart, open_source
 
 
 def complete(
@@ -30,6 +33,8 @@ def complete(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    time: Any = None,
+    half_life: float | str | None = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -89,6 +94,19 @@ def complete(
         (CSR, CSC, COO), a sparse matrix with the same stored entries, an array of the shape of a
         dense R, or the name of a column of the table. A weight of 2 is equivalent to repeating the
         observation.
+    time
+        Time of each observation: the name of a column of the table (numbers or dates), or an array
+        aligned with the triplets or with ``R.data`` (CSR, CSC, COO), or of the shape of a matrix;
+        not with a store or a cluster. ``fit.drift`` then reports effective omega and loss in the
+        latest tenth of the observations, of a second fit to the earlier ones, beside those in
+        random folds.
+    half_life
+        Half-life of the weights of the observations: a number in the unit of `time` (seconds for
+        dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
+        ``"2w"``. Weights are multiplied by ``2 ** (-age / half_life)``; the latest observation
+        has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by five
+        fits with a noise-adaptive ridge (or with the ridge given), and up to ten more if the
+        data drift.
     censored
         Which values are censoring limits, for example because a call was aborted after 20 s.
         ``("right", 20.0)``: every value at or above 20.0 is a lower bound. ``("left", limit)``:
@@ -210,9 +228,16 @@ def complete(
         random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
         checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
+    check_half_life(half_life, time)
     names = (rows, cols, values)
-    reading = {"store_path": store_path, "progress": progress}
+    reading = {"store_path": store_path, "progress": progress, "time": time}
+    rng = settings.generator()
+
+    def fit(data: Data, own: Settings) -> Fitted:
+        model = fit_data(data, own, rng if own is settings else own.generator()).model
+        return Fitted(model, figures_of_tuning(model.tuning))
+
     with open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as source:
-        rng = settings.generator()
         data = hold_apart(source, settings.validation_data, rng, names, censored)
-        return fit_data(data, settings, rng).model
+        model: Factorization = fit_over_time(fit, data, settings, half_life).model
+        return model

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from fastemf.boosting.fit import BoostedFit, ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.cross_fitting import FIRST_LEVEL
+from fastemf.boosting.fit import (
+    BoostedFit,
+    ItemTables,
+    SideTables,
+    check_boosted_solver,
+    fit_boosted,
+)
 from fastemf.boosting.model_fit import OutOfFold
 from fastemf.boosting.objective import EXPECTILE, Objective
 from fastemf.boosting.out_of_fold import split_kinds
+from fastemf.drift import Fitted, fit_over_time
+from fastemf.features.times import check_half_life
 from fastemf.fitting import FitResult, fit_data
-from fastemf.inputs.tables import ColumnNames
 from fastemf.metrics import effective_omega
 from fastemf.models.boosted_levels import BoostedLevels, LevelGroup, LevelReport
 from fastemf.models.factorization import Factorization
+from fastemf.models.held_out import figures_of_tuning
 from fastemf.models.levels import Levels
 from fastemf.solver.checkpoint import check_checkpoint_path
 from fastemf.solver.records import SweepRecord
@@ -32,8 +40,7 @@ from fastemf.solver.settings import (
     as_validation,
     checkpoint_for,
 )
-from fastemf.sources.open_source import hold_apart, open_source
-from fastemf.sources.source import Source
+from fastemf.sources.open_source import Data, hold_apart, open_source
 from fastemf.support.validation import check_levels
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings, warn
 
@@ -47,6 +54,8 @@ def complete_levels(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    time: Any = None,
+    half_life: float | str | None = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -89,8 +98,9 @@ def complete_levels(
         `complete_quantiles`).
     k
         Rank of the fit at each level, as in `complete`.
-    rows, cols, values, weights, censored, shape, client, store_path
-        Describe the data, as in `complete`.
+    rows, cols, values, weights, time, half_life, censored, shape, client, store_path
+        Describe the data, as in `complete`. All levels have one half-life; ``"auto"`` compares fits
+        at the level closest to 0.5.
     reg, intercepts, tol, max_iter, validation, random_state, n_jobs, progress
         Apply to the fit at each level, as in `complete`.
     boost
@@ -142,58 +152,70 @@ def complete_levels(
         raise ValueError("features, row_features and col_features need boost=True")
     if boost and (validation is not None or not isinstance(init, str) or init != "spectral"):
         raise ValueError("init and validation must have their defaults for boost=True")
+    check_half_life(half_life, time)
     settings = Settings(
-        omega=levels[0], **as_rank(k), reg=reg, intercepts=intercepts, init=init, tol=tol,
-        max_iter=max_iter, solver=as_solver(solver), validation=as_validation(validation),
-        random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
-        checkpoint=as_checkpoint(checkpoint), omegas=levels,
+        omega=min(levels, key=lambda omega: abs(omega - FIRST_LEVEL)), **as_rank(k), reg=reg,
+        intercepts=intercepts, init=init, tol=tol, max_iter=max_iter, solver=as_solver(solver),
+        validation=as_validation(validation), random_state=random_state, n_jobs=n_jobs,
+        callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint), omegas=levels,
     )  # fmt: skip
     if boost:
-        opened = open_source(
-            R, weights, shape, (rows, cols, values), client, n_jobs, censored,
-            store_path=store_path, progress=progress, features=features,
-        )  # fmt: skip
-        return _fit_boosted_levels(opened, settings, (rows, cols, values), censored, side)
-    settings_of = {omega: _level_settings(settings, omega) for omega in levels}
+        solver = check_boosted_solver(settings.solver)
+        settings = replace(settings, omega=FIRST_LEVEL, omegas=(), solver=solver)
+    else:
+        for omega in levels:
+            _level_settings(settings, omega)  # refuses a checkpoint that exists
     names = (rows, cols, values)
-    reading = {"store_path": store_path, "progress": progress}
-    fits: dict[float, Factorization] = {}
+    reading = {"store_path": store_path, "progress": progress, "time": time, "features": features}
+    rng = settings.generator()
     with (
         open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as source,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
-        rng = settings.generator()
+        side_tables = side.read(source, names) if boost else None
+
+        def fit(data: Data, own: Settings) -> Fitted:
+            if side_tables is not None:
+                return _fit_boosted_levels(data, own, levels, side_tables)
+            return _fit_levels(data, own, rng if own is settings else own.generator())
+
         data = hold_apart(source, settings.validation_data, rng, names, censored)
-        neighbour: FitResult | None = None
-        for omega in levels if data.fitted.tail_is_right() else reversed(levels):
-            own, tuning = settings_of[omega], None
-            if neighbour is not None:  # a good start, which annealing would leave
-                solver = replace(own.solver, anneal=False)
-                own, tuning = replace(own, init=neighbour.model, solver=solver), neighbour.tuning
-            neighbour = fit_data(data, own, rng, neighbour=tuning)
-            fits[omega] = neighbour.model
-            # The next level must not depend on whether this one was fitted or read from its
-            # checkpoint; it only draws starts for rows without observations.
-            rng = np.random.default_rng(0)
+        model: Levels | BoostedLevels = fit_over_time(fit, data, settings, half_life).model
+    if isinstance(model, Levels):
+        _warn_not_converged(model.fits, max_iter)
+    return model
+
+
+def _fit_levels(data: Data, settings: Settings, rng: np.random.Generator) -> Fitted:
+    """Fit the levels of the settings, each from its neighbour."""
+    fits: dict[float, Factorization] = {}
+    neighbour: FitResult | None = None
+    levels = settings.omegas
+    for omega in levels if data.fitted.tail_is_right() else reversed(levels):
+        own, tuning = _level_settings(settings, omega), None
+        if neighbour is not None:  # a good start, which annealing would leave
+            solver = replace(own.solver, anneal=False)
+            own, tuning = replace(own, init=neighbour.model, solver=solver), neighbour.tuning
+        neighbour = fit_data(data, own, rng, neighbour=tuning)
+        fits[omega] = neighbour.model
+        # The next level must not depend on whether this one was fitted or read from its
+        # checkpoint; it only draws starts for rows without observations.
+        rng = np.random.default_rng(0)
     ordered = tuple(fits[omega] for omega in levels)
-    _warn_not_converged(ordered, max_iter)
-    return Levels(ordered)
+    folds = tuple(one for fit in ordered for one in figures_of_tuning(fit.tuning))
+    return Fitted(Levels(ordered), folds if len(folds) == len(ordered) else ())
 
 
 def _fit_boosted_levels(
-    opened: AbstractContextManager[Source], settings: Settings, names: ColumnNames, censored: Any,
-    side: ItemTables,
-) -> BoostedLevels:  # fmt: skip
-    """Fit levels with boosted trees to data that are not yet opened."""
-    levels = settings.omegas
-    solver = check_boosted_solver(settings.solver)
-    settings = replace(settings, omega=0.5, omegas=(), solver=solver)
+    data: Data, settings: Settings, levels: tuple[float, ...], side: SideTables
+) -> Fitted:
+    """Fit levels with boosted trees."""
     objectives = tuple(Objective(EXPECTILE, omega) for omega in levels)
     others = tuple(omega for omega in levels if omega != settings.omega)
-    with opened as given, UniqueWarnings(leave_out=ConvergenceWarning):
-        fit = fit_boosted(given, settings, names, censored, objectives, others, side)
+    fit = fit_boosted(data, settings, objectives, others, side)
     reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
-    return BoostedLevels(fit.fits, fit.labels, fit.normal, fit.features, fit.combination, reports)
+    model = BoostedLevels(fit.fits, fit.labels, fit.normal, fit.features, fit.combination, reports)
+    return Fitted(model, fit.measure(objectives, fit.observed))
 
 
 def _report_level(fit: BoostedFit, t: int, objective: Objective) -> LevelReport:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
-from fastemf.boosting.fit import ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.fit import BoostedFit, ItemTables, check_boosted_solver, fit_boosted
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.out_of_fold import calibrate_groups, find_groups, report_out_of_fold
+from fastemf.drift import Fitted, fit_over_time
+from fastemf.features.times import check_half_life
+from fastemf.models.held_out import report_held_out
 from fastemf.models.quantiles import Quantiles
 from fastemf.solver.records import SweepRecord
-from fastemf.solver.settings import Checkpoint, Settings, Solver, as_checkpoint, as_rank
-from fastemf.sources.open_source import open_source
+from fastemf.solver.settings import (
+    Checkpoint,
+    Settings,
+    Solver,
+    as_checkpoint,
+    as_rank,
+    as_validation,
+)
+from fastemf.sources.open_source import Data, hold_apart, open_source
 from fastemf.support.validation import check_choice, check_quantiles
 from fastemf.support.warn import ConvergenceWarning, UniqueWarnings
 
@@ -28,6 +39,8 @@ def complete_quantiles(
     cols: str | None = None,
     values: str | None = None,
     weights: Any = None,
+    time: Any = None,
+    half_life: float | str | None = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,
     features: Any = None,
@@ -40,6 +53,7 @@ def complete_quantiles(
     tol: float = 1e-4,
     max_iter: int = 100,
     solver: str | Solver = "auto",
+    validation: Any = None,
     random_state: Any = 0,
     n_jobs: int | None = -1,
     client: Any = None,
@@ -82,6 +96,18 @@ def complete_quantiles(
         Rank of each fit, as in `complete`.
     rows, cols, values, weights, shape, client, store_path
         Describe the data, as in `complete`.
+    time
+        Time of each observation: the name of a column of the table (numbers or dates), or an array
+        aligned with the triplets or with ``R.data`` (CSR, CSC, COO), or of the shape of a matrix;
+        not with a store or a cluster. ``quantiles.drift`` then reports coverage and loss in the
+        latest tenth of the observations, of a second fit to the earlier ones, beside those in
+        random folds.
+    half_life
+        Half-life of the weights of the observations: a number in the unit of `time` (seconds for
+        dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
+        ``"2w"``. Weights are multiplied by ``2 ** (-age / half_life)``; the latest observation
+        has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by five
+        fits of the normal scores, and up to ten more if the data drift.
     features
         Side features of the observations: for a table or a store, names of its columns; otherwise
         an (n, p) array, or a dict of arrays by name, in the order of the observations. Features,
@@ -111,6 +137,11 @@ def complete_quantiles(
     solver
         As in `complete`. A `Solver` must have ``orthogonalize=False`` and
         ``reg_scaling="count"``.
+    validation
+        Validation cells, as in `complete`: a proportion, or entries. They are not fitted, and
+        ``quantiles.validation`` reports coverage and loss on them beside the out-of-fold figures.
+        They do not stop the sweeps or the trees, which are chosen by the folds, so the patience of
+        a `Validation` has no effect. Side features of entries are columns of their table.
     callback
         Function that is called with the `SweepRecord` of each sweep, fit by fit. A true return
         value ends the sweeps of the fit.
@@ -164,32 +195,57 @@ def complete_quantiles(
     >>> quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), k=2, row_features=ages)
     >>> quantiles.predict(3, 7, row_features={"age": 33}).shape
     (2,)
+
+    The data do not drift, as their times mean nothing:
+
+    >>> time = list(range(R.nnz))
+    >>> fastemf.complete_quantiles(R, (0.5, 0.9), k=2, time=time).drift.differs
+    False
     """
     objectives = tuple(Objective(QUANTILE, tau) for tau in check_quantiles(taus))
     settings = Settings(
         omega=FIRST_LEVEL, **as_rank(k), reg=reg, intercepts=intercepts, tol=tol,
         max_iter=max_iter, solver=check_boosted_solver(solver), random_state=random_state,
         n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
+        validation=as_validation(validation),
     )  # fmt: skip
+    check_half_life(half_life, time)
     if calibrate is not None:
         check_choice(calibrate, "calibrate", ("groups",))
         if groups is None:
             raise ValueError('groups must name a feature for calibrate="groups", got None')
     names = (rows, cols, values)
-    reading = {"store_path": store_path, "progress": progress, "features": features}
+    side = ItemTables(row_features, col_features, groups)
+    reading = {"store_path": store_path, "progress": progress, "features": features, "time": time}
     with (
         open_source(R, weights, shape, names, client, n_jobs, censored, **reading) as given,
         UniqueWarnings(leave_out=ConvergenceWarning),
     ):
-        fit = fit_boosted(
-            given, settings, names, censored, objectives, tuple(OTHER_LEVELS),
-            ItemTables(row_features, col_features, groups),
-        )  # fmt: skip
+        side_tables = side.read(given, names)
+
+        def fit(data: Data, own: Settings) -> Fitted:
+            found = fit_boosted(data, own, objectives, tuple(OTHER_LEVELS), side_tables)
+            return _make_quantiles(found, objectives, groups, calibrates=calibrate is not None)
+
+        rng = settings.generator()
+        data = hold_apart(given, settings.validation_data, rng, names, censored)
+        model, folds = fit_over_time(fit, data, settings, half_life, by_scores=True)
+    quantiles: Quantiles = model
+    if data.held_out is not None:
+        report = report_held_out(quantiles, data.held_out, folds)
+        quantiles = replace(quantiles, validation=report)
+    return quantiles
+
+
+def _make_quantiles(
+    fit: BoostedFit, objectives: tuple[Objective, ...], groups: str | None, *, calibrates: bool
+) -> Fitted:
+    """Make the model of a fit, with the report of its coverage."""
     combination, observed, masks = fit.combination, fit.observed, {}
     if groups is not None:
         found = find_groups(fit.cells, fit.features, len(fit.fits), groups)
         masks = found.masks(observed.at)
-        if calibrate is not None:
+        if calibrates:
             combination, observed = calibrate_groups(
                 fit.cells, observed, found, combination, fit.features
             )
@@ -197,4 +253,7 @@ def complete_quantiles(
         report_out_of_fold(fit.cells, t, one, observed, fit.cold, fit.censored, masks)
         for t, one in enumerate(objectives)
     )
-    return Quantiles(fit.fits, fit.labels, fit.normal, fit.features, combination, coverage, groups)
+    model = Quantiles(
+        fit.fits, fit.labels, fit.normal, fit.features, combination, coverage, groups
+    )  # fmt: skip
+    return Fitted(model, fit.measure(objectives, observed))

@@ -28,15 +28,18 @@ from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_n
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import ColumnNames
 from fastemf.models.factorization import Factorization
+from fastemf.models.held_out import Figures, measure
 from fastemf.solver.settings import Settings, Solver, as_solver
 from fastemf.sources.cell_sample import FOLDS
 from fastemf.sources.mapped import map_values
-from fastemf.sources.open_source import Data, hold_apart
+from fastemf.sources.open_source import Data
 from fastemf.sources.source import Source
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import show_bars
 from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, warn
+
+SideTables = tuple[FeatureTable, FeatureTable, FeatureSchema]
 
 
 class BoostedFit(NamedTuple):
@@ -52,6 +55,17 @@ class BoostedFit(NamedTuple):
     cold: OutOfFold
     censored: CensoredCells | None
 
+    def measure(
+        self, objectives: tuple[Objective, ...], observed: OutOfFold
+    ) -> tuple[Figures, ...]:
+        """Measure out-of-fold predictions."""
+        cells = self.cells.select(observed.at)
+        censored = None if self.censored is None else self.censored.select(observed.at)
+        return tuple(
+            measure(one, cells, observed.predicted[:, t], censored)
+            for t, one in enumerate(objectives)
+        )
+
 
 class ItemTables(NamedTuple):
     """Side features of rows and of columns as given, or None."""
@@ -60,10 +74,9 @@ class ItemTables(NamedTuple):
     cols: Any
     groups: str | None = None  # name of a feature of categories
 
-    def read(
-        self, source: Source, names: ColumnNames
-    ) -> tuple[FeatureTable, FeatureTable, FeatureSchema]:
+    def read(self, source: Source, names: ColumnNames) -> SideTables:
         """Read them in the order of a source; the third part is about its observations."""
+        lightgbm()  # before anything that takes time
         labels = source.row_labels, source.col_labels
         tables = []
         for axis, given in enumerate((self.rows, self.cols)):
@@ -81,14 +94,11 @@ class ItemTables(NamedTuple):
 
 
 def fit_boosted(
-    given: Source, settings: Settings, names: ColumnNames, censored: Any,
-    objectives: tuple[Objective, ...], levels: tuple[float, ...], side: ItemTables,
+    data: Data, settings: Settings, objectives: tuple[Objective, ...], levels: tuple[float, ...],
+    side: SideTables,
 ) -> BoostedFit:  # fmt: skip
     """Fit opened data: the first level, further `levels`, and trees for all objectives."""
-    lightgbm()  # before anything that takes time
-    settings = settings.at_shape(given.shape)
-    side_features = side.read(given, names)
-    data = hold_apart(given, None, settings.generator(), names, censored)
+    settings = settings.at_shape(data.fitted.shape)
     source, imputation = draw_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)
@@ -113,7 +123,7 @@ def fit_boosted(
     fits = (*of_levels, of_scores.level(FIRST_LEVEL))
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
-    by_fold = fit_cell_features(cells, residuals, objectives, side_features)
+    by_fold = fit_cell_features(cells, residuals, objectives, side)
     with show_bars(settings.progress):
         combination, observed, cold = fit_combination(
             cells, fits, normal, by_fold, settings.n_threads

@@ -19,6 +19,11 @@ class Objective(NamedTuple):
     kind: str
     level: float  # τ or ω
 
+    def losses(self, residuals: Floats) -> Floats:
+        """Compute the loss of each residual."""
+        sizes = np.abs(residuals) if self.kind == QUANTILE else residuals**2
+        return np.asarray(sign_weights(residuals, self.level) * sizes)
+
     def loss(self, residuals: Floats, weights: Floats | None = None) -> float:
         """Compute the mean loss of residuals."""
         if self.kind == QUANTILE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fastemf.commands.options import add_command, add_out, parse_ridge
+from fastemf.commands.options import add_command, add_out, parse_number
 from fastemf.commands.output import check_out_table, print_text
 from fastemf.support.terminal import escape_control, stderr_is_terminal
 
@@ -72,7 +72,7 @@ def _add_experiment(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "sensing":
         return
     text = 'ridge: a number, "noise" (default; 0 with --literal) or "auto"'
-    parser.add_argument("--reg", type=parse_ridge, help=text)
+    parser.add_argument("--reg", type=parse_number, help=text)
     parser.add_argument("--intercepts", action="store_true", help="fit row and column intercepts")
     text = "maximum number of sweeps (default 100; 200 with --literal)"
     parser.add_argument("--sweeps", type=int, help=text)

@@ -13,6 +13,7 @@ from fastemf.commands.options import (
     add_data,
     add_item_features,
     add_model,
+    add_time,
     fit_options,
     parse_utf8,
 )
@@ -27,7 +28,8 @@ def add_commands(commands: Any) -> None:
         "Fit quantiles of every cell to the observations in a file, and print their out-of-fold "
         "coverage and pinball loss next to baselines. fastemf predict returns one column for each "
         "quantile; they never cross. fastemf rank --tau 0.95 ranks by p95.",
-        "--at", nargs="+", default=[0.5, 0.95, 0.99], metavar="TAU", validation=False,
+        "--at", nargs="+", default=[0.5, 0.95, 0.99], metavar="TAU",
+        validation="report coverage and loss on them",
         help="quantiles in (0, 1), after the data or before another option (default 0.5 0.95 0.99)",
     )  # fmt: skip
     group = _add_side_features(parser)
@@ -78,13 +80,15 @@ def _add_side_features(parser: argparse.ArgumentParser) -> Any:
 
 def _add_fit(
     commands: Any, name: str, run: Callable[[argparse.Namespace], None], help_: str,
-    description: str, option: str, *, validation: bool = True, **settings: Any,
+    description: str, option: str, *,
+    validation: str = "stop when their loss no longer decreases", **settings: Any,
 ) -> argparse.ArgumentParser:  # fmt: skip
     """Add a command that fits levels or quantiles, given as `option`."""
     parser = add_command(commands, name, run, help_, description)
     add_data(parser, stores=True, censored=True)
     parser.add_argument(option, type=float, **settings)
-    add_model(parser, validation=validation)
+    add_time(parser)
+    add_model(parser, validation)
     return parser
 
 
@@ -97,19 +101,19 @@ def run_quantiles(args: argparse.Namespace) -> None:
     checkpoint = args.checkpoint and Checkpoint(args.checkpoint, resume=args.resume)
     side = {"features": args.features, **item_features(args)}
     groups = {"groups": args.groups, "calibrate": args.calibrate}
-    _fit(args, "complete_quantiles", args.at, checkpoint=checkpoint, **side, **groups)
+    options = {"checkpoint": checkpoint, **side, **groups}
+    _fit(args, "complete_quantiles", args.at, **options)
 
 
 def run_fit(args: argparse.Namespace) -> None:
     """Fit one level."""
-    _fit(args, "complete", args.omega, validation=args.validation)
+    _fit(args, "complete", args.omega)
 
 
 def run_levels(args: argparse.Namespace) -> None:
     """Fit several levels."""
     side = {"features": args.features, **item_features(args)}
-    options = {"validation": args.validation, "boost": args.boost}
-    _fit(args, "complete_levels", args.omegas, **options, **side)
+    _fit(args, "complete_levels", args.omegas, boost=args.boost, **side)
 
 
 def _fit(args: argparse.Namespace, task: str, at: Any, **options: Any) -> None:
@@ -119,6 +123,7 @@ def _fit(args: argparse.Namespace, task: str, at: Any, **options: Any) -> None:
     import fastemf
 
     rank = "auto" if args.rank is None else args.rank
+    options |= {"time": args.time, "half_life": args.half_life, "validation": args.validation}
     model = getattr(fastemf, task)(
         data.pop("R"), at, rank, reg=args.reg, **options, **data, **fit_options(args)
     )

@@ -38,7 +38,7 @@ def print_model(
     path: str, model: Any, *, to_json: bool, lists_steps: bool = False, **more: Any
 ) -> None:
     """Print the description of a model in a file, and more facts about it."""
-    facts = {"model": path, **describe(model), **more}
+    facts = {"model": path, **describe(model), **_describe_held_out(model), **more}
     print_text(as_json(facts) if to_json else render(facts, lists_steps=lists_steps))
 
 
@@ -82,6 +82,16 @@ def describe(model: Any) -> dict[str, Any]:
             }
             for fit in fits
         ]
+    }
+
+
+def _describe_held_out(model: Any) -> dict[str, Any]:
+    """Return the reports of cells that were not fitted, if there are any."""
+    reports = {name: getattr(model, name, None) for name in ("validation", "drift")}
+    return {
+        name: {"verdict": one.details(), **asdict(one)}
+        for name, one in reports.items()
+        if one is not None
     }
 
 
@@ -154,6 +164,9 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
         lines += _render_coverage(report)
     for level in facts.get("levels", []):
         lines += _render_level(facts, level, lists_steps)
+    for name, title in (("validation", "held out"), ("drift", "drift")):
+        texts = facts[name]["verdict"] if name in facts else []
+        lines += zip([title, *[""] * len(texts)], texts, strict=False)
     return as_lines([*lines, *_render_update(facts)])
 
 

@@ -38,7 +38,10 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
         return {"R": path} if censored is None else {"R": path, "censored": censored}
     columns = list(options.values())
     if missing:
-        others = (args.weights, censored, *(getattr(args, "features", None) or ()))
+        others = (
+            args.weights, censored, getattr(args, "time", None),
+            *(getattr(args, "features", None) or ()),
+        )  # fmt: skip
         present = [name for name in present if name not in others]
         if len(missing) < 3 or len(present) != 3:
             listed = f"it has the columns {', '.join(present)}"

@@ -48,7 +48,7 @@ def add_data(
         "columns of a table",
         "Each line is one observation: a row label, a column label and a value. The first line of "
         "a text file has the column names. A table with exactly these three columns, in this "
-        "order and apart from --weights, --censored and --features, needs no names.",
+        "order and apart from --weights, --censored, --features and --time, needs no names.",
     )
     for name, text in COLUMNS.items():
         group.add_argument(f"--{name}", metavar="NAME", type=parse_utf8, help=text)
@@ -136,27 +136,38 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
     add_jobs(group)
 
 
+def add_time(parser: argparse.ArgumentParser) -> None:
+    """Add the time of the observations, and weights that decrease with age."""
+    group = parser.add_argument_group("time")
+    group.add_argument(
+        "--time", metavar="NAME", type=parse_utf8,
+        help="column with the time of each observation, numbers or dates: reports how a second "
+        "fit, to the earlier part, predicts the latest tenth",
+    )  # fmt: skip
+    group.add_argument(
+        "--half-life", metavar="AGE", type=parse_number,
+        help="age at which the weight of an observation is halved: a number in the unit of --time "
+        "(seconds for dates), for dates also 7d, 12h, 30min, 45s or 2w; auto chooses it",
+    )  # fmt: skip
+
+
 def add_jobs(parser: Any) -> None:
     """Add the number of threads."""
     text = "threads (default: all cores); the result does not depend on it"
     parser.add_argument("--jobs", type=int, default=-1, metavar="N", help=text)
 
 
-def add_model(parser: argparse.ArgumentParser, *, validation: bool = True) -> None:
-    """Add the options of a fit that writes a model file."""
-    if validation:
-        parser.add_argument(
-            "--validation", type=float, metavar="PROPORTION",
-            help="hold out this proportion of the cells, and stop when their loss no longer "
-            "decreases",
-        )  # fmt: skip
+def add_model(parser: argparse.ArgumentParser, validation: str) -> None:
+    """Add the options of a fit that writes a model file; `validation` is what held out cells do."""
+    text = f"hold out this proportion of the cells, and {validation}"
+    parser.add_argument("--validation", type=float, metavar="PROPORTION", help=text)
     parser.add_argument(
         "-k", "--rank", type=int, metavar="K",
         help="rank: maximum number of factors (default 5, or the number of rows or columns if that "
         "is smaller); 0 fits intercepts only. A tuned fit uses as many factors as help",
     )  # fmt: skip
     parser.add_argument(
-        "--reg", type=parse_ridge, default="auto",
+        "--reg", type=parse_number, default="auto",
         help="ridge: auto (default) tunes it on validation cells, noise adapts it to the residual "
         "variance in a single fit, a number sets it",
     )  # fmt: skip
@@ -228,8 +239,8 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 PARAMETERS = {"taus": "--at", "k": "-k", "n_jobs": "--jobs", "random_state": "--seed"}
-SAME_NAME = ("clip", "folds", "ks", "max_iter", "omega", "omegas", "reg", "regs", "tau", "tol",
-             "validation")  # fmt: skip
+SAME_NAME = ("clip", "folds", "half_life", "ks", "max_iter", "omega", "omegas", "reg", "regs",
+             "tau", "time", "tol", "validation")  # fmt: skip
 
 
 def name_options(message: str) -> str:
@@ -261,8 +272,8 @@ def parse_utf8(text: str) -> str:
         raise ValueError(f"labels and column names must be UTF-8, got {raw!r}") from None
 
 
-def parse_ridge(text: str) -> float | str:
-    """Parse a ridge; the library checks text that is not a number."""
+def parse_number(text: str) -> float | str:
+    """Parse a number; the library checks other text."""
     try:
         return float(text)
     except ValueError:

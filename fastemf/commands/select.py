@@ -25,7 +25,7 @@ def add_commands(commands: Any) -> None:
     text = "ranks to compare, after the data or before another option (default 0 1 2 5 10)"
     parser.add_argument("--ks", type=int, nargs="+", metavar="K", help=text)
     text = "ridges to compare: auto, noise or numbers (default auto, tuned in every fit)"
-    parser.add_argument("--regs", type=options.parse_ridge, nargs="+", metavar="REG", help=text)
+    parser.add_argument("--regs", type=options.parse_number, nargs="+", metavar="REG", help=text)
     text = "number of folds (default 5)"
     parser.add_argument("--folds", type=int, default=5, metavar="N", help=text)
     parser.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import Any
 
 from fastemf.commands import options
@@ -71,6 +72,10 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
         "k": first.k, "intercepts": first.rows.has_intercepts, "n_jobs": args.jobs,
         "progress": stderr_is_terminal(),
     }  # fmt: skip
+    drift = model.drift
+    if drift is not None and drift.time:
+        half_life = None if math.isinf(drift.half_life) else drift.half_life
+        settings |= {"time": drift.time, "half_life": half_life}
     if _is_boosted(model):
         settings |= data | _features(args, model) | {"reg": _common_ridge(model)}
         if not hasattr(model, "taus"):

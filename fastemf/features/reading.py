@@ -226,6 +226,11 @@ def check_names(features: Any) -> list[str]:
     return list(features)
 
 
+def columns_in_memory(features: Any) -> dict[str, Any]:
+    """Return the columns of a dict, a table or an array of features, by name."""
+    return _columns(features, "features", where=position).of_name
+
+
 def find_columns(source: Any, schema: FeatureSchema) -> tuple[Any, list[str]]:
     """Find the columns of a table in files or SQL that are features of a model.
 

@@ -15,12 +15,13 @@ from fastemf.boosting.coverage_report import DECILES, CoverageReport
 from fastemf.boosting.forest import ARRAYS, Forest
 from fastemf.boosting.model_fit import Fits
 from fastemf.boosting.normal_scores import NormalScores
-from fastemf.boosting.objective import Objective
+from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.start import LinearStart
 from fastemf.features.schema import FeatureSchema, FeatureTable
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import StoredModel, write_model
 from fastemf.models.fit_record import Arrays
+from fastemf.models.held_out import DriftReport, HeldOutReport, unpack_report
 from fastemf.support.array_file import check_keys, require
 from fastemf.support.records import unpack_record
 from fastemf.tuning.corrections import check_numbers
@@ -87,7 +88,10 @@ def write_boosted(
 def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     """Check the content of a file but the reports, and return fields of the model."""
     header, arrays = stored.header, stored.arrays
-    check_keys(header.keys(), HEADER, "header field")
+    reports: dict[str, type[HeldOutReport]] = {"drift": DriftReport}
+    if objective == QUANTILE:
+        reports["validation"] = HeldOutReport
+    check_keys(header.keys(), HEADER | (reports.keys() & header.keys()), "header field")
     require(header["objective"] == objective, f"objective must be {objective}")
     levels = header["levels"]
     right = isinstance(levels, list) and len(levels) > 0
@@ -113,6 +117,7 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
         "combination": Combination(known, cold, low, high, shifts),
+        **{name: unpack_report(kind, header, name) for name, kind in reports.items()},
     }
 
 

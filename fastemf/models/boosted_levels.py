@@ -12,6 +12,7 @@ from fastemf.models.boosted_file import write_boosted
 from fastemf.models.evaluation import Evaluation, Score, evaluate_level
 from fastemf.models.explanation import Explanation
 from fastemf.models.file import BOOSTED_LEVELS
+from fastemf.models.held_out import DriftReport, pack_reports
 from fastemf.models.levels import LevelMethods
 from fastemf.models.reading import CellValues
 from fastemf.models.tabular import Columns
@@ -102,6 +103,8 @@ class BoostedLevels(LevelMethods, Boosted):
         As in `Quantiles`.
     reports : tuple of LevelReport
         Out-of-fold figures of each level.
+    drift : DriftReport, or None
+        Effective omega and loss in the latest tenth of the time, for a model fitted with ``time=``.
 
     Examples
     --------
@@ -113,6 +116,7 @@ class BoostedLevels(LevelMethods, Boosted):
     """
 
     reports: tuple[LevelReport, ...]
+    drift: DriftReport | None = None
 
     @property
     def omegas(self) -> tuple[float, ...]:
@@ -152,12 +156,13 @@ class BoostedLevels(LevelMethods, Boosted):
     def _with_axis(self, *changes: Any) -> BoostedLevels:
         reports = tuple(replace(report, measured=False) for report in self.reports)
         changed: BoostedLevels = super()._with_axis(*changes)
-        return replace(changed, reports=reports)
+        return replace(changed, reports=reports, drift=None)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""
         reports = [asdict(report) for report in self.reports]
-        write_boosted(path, BOOSTED_LEVELS, self, {"reports": reports, "groups": None})
+        more = pack_reports(drift=self.drift)
+        write_boosted(path, BOOSTED_LEVELS, self, {"reports": reports, "groups": None} | more)
 
     def _evaluate_cells(self, cells: CellValues) -> Evaluation:
         predicted = self._predict_cells(cells.rows, cells.cols, cells.side)

@@ -54,13 +54,19 @@ class Described(ABC):
             "effective omega": [one.effective_omega for one in tunings],
         }
 
+    def _reports(self) -> list[str]:
+        """Return the lines of the reports of cells that were not fitted, if there are any."""
+        found = [getattr(self, name, None) for name in ("validation", "drift")]
+        return [line for one in found if one is not None for line in one.details()]
+
     def __repr__(self) -> str:
         verdict = self._verdict
         return f"<{self._content}; {verdict}>" if verdict else f"<{self._content}>"
 
     def __str__(self) -> str:
-        return "\n".join([f"<{self._content}>", *self._details()])
+        return "\n".join([f"<{self._content}>", *self._details(), *self._reports()])
 
     def _repr_html_(self) -> str:
         performance = self._performance()
-        return render_html(self._content, performance, () if performance else self._details())
+        notes = [] if performance else self._details()
+        return render_html(self._content, performance, [*notes, *self._reports()])

@@ -37,6 +37,7 @@ from fastemf.tuning.record import Tuning
 if TYPE_CHECKING:
     from fastemf.models.evaluation import Evaluation
     from fastemf.models.explanation import Explanation
+    from fastemf.models.held_out import DriftReport
     from fastemf.models.leave_one_out import LeaveOneOut
 
 
@@ -93,6 +94,8 @@ class Factorization(Model):
         data use it by default.
     weighted : bool
         Whether the training data had weights other than 1.
+    drift : DriftReport, or None
+        Effective omega and loss in the latest tenth of the time, for a model fitted with ``time=``.
     history : tuple of SweepRecord
         One record per sweep. The factors are those of the last accepted sweep or, with validation,
         of the first sweep with the lowest ``validation_loss``.
@@ -121,6 +124,7 @@ class Factorization(Model):
     imputation: Imputation | None = None
     censored: tuple[str, float] | None = None
     weighted: bool = False
+    drift: DriftReport | None = None
 
     # --- parts -----------------------------------------------------------------------------
 

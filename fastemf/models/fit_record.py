@@ -17,6 +17,7 @@ from fastemf.censoring.limits import parse_limit
 from fastemf.inputs.label_arrays import from_arrays, to_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.models.entities import Entities
+from fastemf.models.held_out import DriftReport, pack_reports, unpack_report
 from fastemf.solver.records import FIELDS, pack_history, unpack_history
 from fastemf.support.array_file import DamagedFileError, check_keys, require
 from fastemf.support.arrays import Array
@@ -65,7 +66,7 @@ def pack_fit(fit: Factorization) -> tuple[Header, Arrays]:
     header: Header = {name: kind(getattr(fit, name)) for name, kind in SCALARS.items()}
     header |= {"history_fields": list(FIELDS), "intercepts": fit.rows.has_intercepts}
     header |= {"tuning": pack_tuning(fit.tuning), "value_name": fit.value_name}
-    header |= {"censored": fit.censored}
+    header |= {"censored": fit.censored} | pack_reports(drift=fit.drift)
     header |= dict.fromkeys(OPTIONAL)
     arrays: Arrays = {"history": pack_history(fit.history)}
     for at, axis in enumerate(fit.axes):
@@ -96,7 +97,7 @@ def pack_fit(fit: Factorization) -> tuple[Header, Arrays]:
 
 def unpack_fit(header: Header, arrays: Arrays) -> dict[str, Any]:
     """Check the header and the arrays of a fit, and return the fields of its constructor."""
-    check_keys(header.keys(), HEADER, "header field")
+    check_keys(header.keys(), HEADER | ({"drift"} & header.keys()), "header field")
     intercepts = header["intercepts"]
     require(type(intercepts) is bool, "intercepts must be bool")
     _check_array_names(header, arrays)
@@ -130,6 +131,7 @@ def unpack_fit(header: Header, arrays: Arrays) -> dict[str, Any]:
         "value_name": value_name,
         "imputation": _unpack_imputation(header["imputation"], arrays, (len(X), len(Y))),
         "censored": _unpack_limit(header["censored"]),
+        "drift": unpack_report(DriftReport, header, "drift"),
     }
 
 

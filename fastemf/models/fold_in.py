@@ -189,7 +189,7 @@ def _with_axis(fit: Factorization, other: Entities, axis: int, known: int = 0) -
     imputation = fit.imputation
     if imputation is not None:
         imputation = imputation.resize_axis(axis, other.size, known)
-    return replace(fit, rows=rows, cols=cols, imputation=imputation)
+    return replace(fit, rows=rows, cols=cols, imputation=imputation, drift=None)
 
 
 def unweighted_engine(

@@ -14,6 +14,7 @@ from fastemf.models.bilinear import Axes
 from fastemf.models.evaluation import Evaluation, Score, evaluate_level
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import LEVELS, write_model
+from fastemf.models.held_out import DriftReport, pack_reports
 from fastemf.models.model import Model
 from fastemf.models.reading import CellValues
 from fastemf.models.similarity import mean_distances
@@ -91,6 +92,8 @@ class Levels(LevelMethods):
     ----------
     fits : tuple of Factorization
         One per level, in increasing order. Their unsorted predictions may cross.
+    drift : DriftReport, or None
+        Effective omega and loss in the latest tenth of the time, for a model fitted with ``time=``.
 
     See Also
     --------
@@ -98,6 +101,7 @@ class Levels(LevelMethods):
     """
 
     fits: tuple[Factorization, ...]
+    drift: DriftReport | None = None
 
     @property
     def omegas(self) -> tuple[float, ...]:
@@ -165,7 +169,8 @@ class Levels(LevelMethods):
         >>> fastemf.load(path).omegas
         (0.1, 0.9)
         """
-        write_model(path, LEVELS, {str(place): fit for place, fit in enumerate(self.fits)})
+        fits = {str(place): fit for place, fit in enumerate(self.fits)}
+        write_model(path, LEVELS, fits, pack_reports(drift=self.drift))
 
     # --- sorted predictions ----------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from fastemf.models.file import (
     damage_as_model_error,
     read_model,
 )
+from fastemf.models.held_out import DriftReport, unpack_report
 from fastemf.models.levels import Levels
 from fastemf.models.quantiles import Quantiles
 from fastemf.support.array_file import check_keys, require
@@ -58,7 +59,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         if stored.kind == FACTORIZATION:
             return Factorization(**stored.fits[""])
         if stored.kind == LEVELS:
-            return Levels(_unpack_levels(stored))
+            return Levels(
+                _unpack_levels(stored), unpack_report(DriftReport, stored.header, "drift")
+            )
         if stored.kind == BOOSTED_LEVELS:
             fields = unpack_boosted(stored, EXPECTILE)
             return BoostedLevels(**fields, reports=_unpack_reports(stored.header, fields))
@@ -84,7 +87,7 @@ def _unpack_reports(header: dict[str, Any], fields: dict[str, Any]) -> tuple[Lev
 
 def _unpack_levels(stored: StoredModel) -> tuple[Factorization, ...]:
     """Check that the fits are levels of one matrix, in increasing order."""
-    check_keys(stored.header.keys(), set(), "header field")
+    check_keys(stored.header.keys(), {"drift"} & stored.header.keys(), "header field")
     check_keys(stored.arrays.keys(), set(), "array")
     fits = tuple(Factorization(**fields) for fields in stored.fits.values())
     first = fits[0]

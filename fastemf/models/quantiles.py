@@ -19,6 +19,7 @@ from fastemf.models.boosted_file import write_boosted
 from fastemf.models.evaluation import Evaluation, evaluate_quantiles
 from fastemf.models.explanation import Explanation
 from fastemf.models.file import QUANTILES
+from fastemf.models.held_out import DriftReport, HeldOutReport, pack_reports
 from fastemf.models.reading import CellValues
 from fastemf.models.tabular import Columns
 from fastemf.support.arrays import Array, Indices
@@ -72,6 +73,10 @@ class Quantiles(Boosted):
         Out-of-fold coverage of each quantile.
     groups : str, or None
         Name of the side feature whose categories the coverage reports list.
+    drift : DriftReport, or None
+        Coverage and loss in the latest tenth of the time, for a model fitted with ``time=``.
+    validation : HeldOutReport, or None
+        Coverage and loss on validation cells, for a model fitted with ``validation=``.
 
     See Also
     --------
@@ -93,6 +98,8 @@ class Quantiles(Boosted):
 
     coverage: tuple[CoverageReport, ...]
     groups: str | None = None
+    drift: DriftReport | None = None
+    validation: HeldOutReport | None = None
 
     @property
     def taus(self) -> tuple[float, ...]:
@@ -296,7 +303,7 @@ class Quantiles(Boosted):
     def _with_axis(self, *changes: Any) -> Quantiles:
         coverage = tuple(replace(report, measured=False) for report in self.coverage)
         changed: Quantiles = super()._with_axis(*changes)
-        return replace(changed, coverage=coverage)
+        return replace(changed, coverage=coverage, drift=None, validation=None)
 
     # --- the model file --------------------------------------------------------------------
 
@@ -315,7 +322,8 @@ class Quantiles(Boosted):
         (0.5, 0.9)
         """
         reports = [asdict(report) for report in self.coverage]
-        write_boosted(path, QUANTILES, self, {"reports": reports, "groups": self.groups})
+        more = pack_reports(drift=self.drift, validation=self.validation)
+        write_boosted(path, QUANTILES, self, {"reports": reports, "groups": self.groups} | more)
 
     def _place(self, tau: Any, name: str) -> int:
         return check_fitted_level(tau, self.taus, name, "quantiles")

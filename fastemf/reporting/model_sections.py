@@ -37,6 +37,14 @@ def headline(evaluated: EvaluatedModel) -> str:
     return f"{title} of {evaluated.unit}, by {rows} and {cols}"
 
 
+def drift_section(evaluated: EvaluatedModel) -> str:
+    """Show the reports of cells that were not fitted, beside random folds, if there are any."""
+    found = [getattr(evaluated.model, name, None) for name in ("validation", "drift")]
+    parts = [report._repr_html_() for report in found if report is not None]
+    lead = "Performance on cells that a fit did not use, beside that in random folds."
+    return html.section("Held-out cells", lead, *parts) if parts else ""
+
+
 def about_section(evaluated: EvaluatedModel) -> str:
     """List the matrix, the terms of a prediction and the convergence of the fit."""
     facts = {"matrix": _matrix(evaluated), "predicts": _predicts(evaluated)}

@@ -31,8 +31,9 @@ def report(
 
     The page describes the model, compares its loss on `R` with baselines, and shows calibration by
     decile of the prediction, residuals, predictions of some rows, the rows and columns with the
-    largest predictions and the largest errors, the contribution of each factor, and the tuning. It
-    is self-contained, without scripts, and follows the light or dark theme of the reader.
+    largest predictions and the largest errors, the contribution of each factor, the tuning, and the
+    reports of validation cells and of the latest tenth of the time. It is self-contained, without
+    scripts, and follows the light or dark theme of the reader.
 
     Parameters
     ----------
@@ -81,5 +82,6 @@ def report(
             errors_section(evaluated),
             model_sections.factors_section(evaluated),
             model_sections.tuning_section(evaluated),
+            model_sections.drift_section(evaluated),
         ],
     )

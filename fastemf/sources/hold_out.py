@@ -107,16 +107,17 @@ def hold_out(
     up among those of `observed`, if it has labels; `columns` are the column names of a table.
     """
     if not isinstance(validation, numbers.Real):
+        schema = None if observed.features is None else observed.features.schema
         if observed.row_labels is not None:
             named = is_source(validation) or is_table(validation)
             rows, cols, values = columns if named else (None, None, None)
             given = observe(
-                validation, rows=rows, cols=cols, values=values,
+                validation, rows=rows, cols=cols, values=values, features=schema,
                 labels=(observed.row_labels, observed.col_labels),
             )  # fmt: skip
         else:
             shape = observed.shape if isinstance(validation, tuple) else None
-            given = observe(validation, shape=shape)
+            given = observe(validation, shape=shape, features=schema)
         if given.shape != observed.shape:
             raise ValueError(
                 f"validation must have the shape of R, {observed.shape}, got {given.shape}"

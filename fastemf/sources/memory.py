@@ -12,6 +12,7 @@ import numpy as np
 from fastemf.censoring import limits
 from fastemf.features.reading import check_names, find_columns, read_log_features
 from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
+from fastemf.features.times import Times
 from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
@@ -45,6 +46,7 @@ class Observations(Source):
     row_labels: Labels | None = None
     col_labels: Labels | None = None
     features: FeatureTable | None = None  # of the observations, in the order of `by_row`
+    times: Times | None = None  # likewise
 
     def astype(self, dtype: np.dtype[Any]) -> Observations:
         """Convert the observations to another float type."""
@@ -74,7 +76,18 @@ class Observations(Source):
         of_col[self.places_by_col()] = mask
         by_row, by_col = select_entries(self.by_row, mask), select_entries(self.by_col, of_col)
         features = None if self.features is None else self.features.select(mask)
-        return replace(self, by_row=by_row, by_col=by_col, features=features)
+        times = None if self.times is None else self.times.select(mask)
+        return replace(self, by_row=by_row, by_col=by_col, features=features, times=times)
+
+    def reweight(self, weights: Array) -> Observations:
+        """Replace the weights by others, in the order of ``by_row``."""
+        of_col = np.empty_like(weights)
+        of_col[self.places_by_col()] = weights
+        by_row, by_col = (
+            replace(side, weights=own, mass=sum_weights(side.indptr, own))
+            for side, own in ((self.by_row, weights), (self.by_col, of_col))
+        )
+        return replace(self, by_row=by_row, by_col=by_col)
 
     def places_by_col(self) -> Ints:
         """Return the place in ``by_col`` of each entry of ``by_row``."""

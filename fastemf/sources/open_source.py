@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
+from fastemf.features.times import add_time, is_matrix, select_times, split_time
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -28,11 +29,13 @@ from fastemf.support.warn import warn
 def open_source(
     R: Any, weights: Any, shape: Any, names: ColumnNames, client: Any, n_jobs: int | None,
     censored: Any = None, *, store_path: Any = None, progress: bool = False, features: Any = None,
+    time: Any = None,
 ) -> Iterator[Source]:  # fmt: skip
     """Open the observations for a ``with`` statement; a cluster releases them at its end.
 
     `features` are side features of the observations, as in `fastemf.sources.memory.observe`, or
-    further columns of a store. They are the `features` of the result.
+    further columns of a store. They are the `features` of the result. `time` is the column with the
+    time of each observation, or an array: the `times` of the result.
     """
     rows, cols, values = names
     given = {"weights": weights, "shape": shape, "rows": rows, "cols": cols, "values": values}
@@ -51,6 +54,9 @@ def open_source(
             'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
             f"{type(censored).__name__}"
         )
+    if time is not None and (is_stored or client is not None or isinstance(R, Source)):
+        kind = type(R).__name__ if client is None else "fit on a cluster"
+        raise ValueError(f"time must be given with data in memory or in a file, got a {kind}")
     with ExitStack() as opened:
         if client is not None:
             from fastemf.sources.cluster.distribution import distribute
@@ -64,10 +70,24 @@ def open_source(
 
             source = R if features is None else with_features(R, features)
         else:
-            read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": features}
-            source = observe(R, **given, censored=censored, **read)
+            asked = add_time(R, names, features, time)
+            read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": asked}
+            observed = observe(R, **given, censored=censored, **read)
+            source = _take_times(observed, features, time)
         warn_of_suspicious_values(source, parse_limit(censored))
         yield source
+
+
+def _take_times(source: Observations, features: Any, time: Any) -> Observations:
+    """Return observations with their times, which were read as the last feature."""
+    if time is None:
+        return source
+    if is_matrix(time):
+        side = source.by_row
+        return replace(source, times=select_times(time, source.shape, side.keys, side.indices))
+    assert source.features is not None
+    found, times = split_time(source.features, features, time)
+    return replace(source, features=found, times=times)
 
 
 def is_store(path: Any) -> bool:
@@ -98,6 +118,7 @@ class Data:
     seed: int = 0  # of the validation cells of a tuning, which are the same at all levels
     value_name: str | None = None  # column of a table
     limit: CensoringLimit | None = None  # None also where observations have codes of their own
+    had_weights: bool | None = None  # before those by age; None without these
 
     @property
     def censored(self) -> tuple[str, float] | None:
@@ -106,7 +127,9 @@ class Data:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether some of the training observations have weights other than 1."""
+        """Whether some of the training observations have weights other than 1, apart from age."""
+        if self.had_weights is not None:
+            return self.had_weights
         side = self.fitted.by_row
         return not np.array_equal(side.mass, np.diff(side.indptr))
 
@@ -136,17 +159,19 @@ class Data:
         parts = [part for part in (self.fitted, self.held_out) if part is not None]
         if self.limit is None:
             return [part.digest() for part in parts]
-        return [*(_without_codes(part).digest() for part in parts), repr(self.limit)]
+        return [*map(_digest_values, parts), repr(self.limit)]
 
 
 def _has_censored(block: Side, limit: CensoringLimit, n_threads: int) -> bool:
     return bool(limit.codes(block.values).any())
 
 
-def _without_codes(source: Source) -> Source:
+def _digest_values(source: Source) -> str:
+    return (without_codes(source) if isinstance(source, Observations) else source).digest()
+
+
+def without_codes(source: Observations) -> Observations:
     """Return observations without codes, as those of a store."""
-    if not isinstance(source, Observations):
-        return source
     none = np.empty(0, np.int8)
     by_row, by_col = (replace(side, censored=none) for side in (source.by_row, source.by_col))
     return replace(source, by_row=by_row, by_col=by_col)

@@ -1361,3 +1361,35 @@ def test_names_in_a_plain_locale(dashed):
     code, out, err = in_a_shell("$F rank d.npz $'eu-\\xff' --order smallest", **PLAIN_LOCALE)
     assert (code, out) == (2, b"")
     assert err == b"fastemf: labels and column names must be UTF-8, got b'eu-\\xff'\n"
+
+
+@pytest.mark.compiled
+def test_times_and_half_lives_equal_those_of_python(quiet, refused):
+    hours = np.random.default_rng(0).uniform(0, 240, 150).round(3)
+    start = np.datetime64("2024-03-01", "s")
+    table_files.write_table("dated.csv", LOG | {"day": start + (3600 * hours).astype(int)})
+    given = ["--time", "day", "--half-life", "2d"]
+    text = quiet("fit", "dated.csv", *ALL_NAMED, *given, *SMALL, "--reg", "0.5", "-o", "fit.npz")
+    settings = {**NAMES, **FITTED, "reg": 0.5, "time": "day", "half_life": "2d"}
+    expected = fastemf.complete("dated.csv", 0.5, **settings)
+    same_predictions("fit.npz", expected)
+    assert fastemf.load("fit.npz").drift == expected.drift
+    for line in expected.drift.details():
+        assert line in text
+    facts = json.loads(quiet("info", "fit.npz", "--json"))["drift"]
+    assert (facts["half_life"], facts["time"]) == (172_800, "day")
+    assert facts["held_out"][0]["loss"] == expected.drift.held_out[0].loss
+    quiet("update", "fit.npz", "dated.csv", "--all", "-o", "again.npz")
+    assert fastemf.load("again.npz").drift.half_life == 172_800
+
+    message = refused("fit", "dated.csv", *ALL_NAMED, "--half-life", "3", "-o", "none.npz")
+    assert "--half-life must be given with time" in message
+    message = refused("fit", "dated.csv", *ALL_NAMED, "--time", "service", "-o", "none.npz")
+    assert "--time must be a further column" in message
+
+    plain = ["quantiles", "dated.csv", "--time", "day", "--validation", "0.2", *AT, *SMALL]
+    text = quiet(*plain, "-o", "q.npz")  # the three other columns need no names
+    model = fastemf.load("q.npz")
+    assert model.validation.observations + len(LOG["ms"]) * 0.5 < len(LOG["ms"])
+    assert "of the validation cells" in text
+    assert "of the latest" in text
