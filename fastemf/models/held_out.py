@@ -19,7 +19,7 @@ from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.schema import SideFeatures
 from fastemf.features.times import format_seconds
 from fastemf.models.reading import CellValues
-from fastemf.reporting.tabular import Columns, Tabular
+from fastemf.models.tabular import Columns, Tabular
 from fastemf.sources.memory import Observations
 from fastemf.support.array_file import require
 from fastemf.support.arrays import Array, Floats

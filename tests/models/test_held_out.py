@@ -10,7 +10,7 @@ from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import cells_at
 from fastemf.metrics import coverage, effective_omega, pinball_loss
 from fastemf.models.held_out import DriftReport, Figures, HeldOutReport, measure
-from fastemf.reporting.tabular import Tabular
+from fastemf.models.tabular import Tabular
 
 RNG = np.random.default_rng(0)
 I, J = np.divmod(RNG.permutation(400), 20)
