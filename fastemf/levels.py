@@ -96,11 +96,12 @@ def complete_levels(
     boost
         Whether boosted trees combine the predictions of cross-fitted models at these levels, as in
         `complete_quantiles`, but for the expectile loss. This is usually sharper, takes longer and
-        needs LightGBM. `init` and `validation` must then have their defaults.
+        needs LightGBM. `validation` must then be None.
     features, row_features, col_features
         Side features, as in `complete_quantiles`; they need ``boost=True``.
     init
-        Start of the first fit, as in `complete`.
+        Start of the first fit, as in `complete`; with ``boost=True``, an earlier model, as in
+        `complete_quantiles`.
     solver
         As in `complete`. ``anneal`` of a `Solver` only applies to the first fit.
     callback
@@ -140,8 +141,11 @@ def complete_levels(
     side = ItemTables(row_features, col_features)
     if not boost and any(one is not None for one in (features, *side)):
         raise ValueError("features, row_features and col_features need boost=True")
-    if boost and (validation is not None or not isinstance(init, str) or init != "spectral"):
-        raise ValueError("init and validation must have their defaults for boost=True")
+    if boost and validation is not None:
+        raise ValueError("validation must be None for boost=True")
+    is_default = isinstance(init, str) and init == "spectral"
+    if boost and not is_default and not isinstance(init, BoostedLevels):
+        raise TypeError(f"init must be BoostedLevels for boost=True, got {init!r}")
     settings = Settings(
         omega=levels[0], **as_rank(k), reg=reg, intercepts=intercepts, init=init, tol=tol,
         max_iter=max_iter, solver=as_solver(solver), validation=as_validation(validation),
@@ -187,13 +191,17 @@ def _fit_boosted_levels(
     """Fit levels with boosted trees to data that are not yet opened."""
     levels = settings.omegas
     solver = check_boosted_solver(settings.solver)
-    settings = replace(settings, omega=0.5, omegas=(), solver=solver)
+    init = None if isinstance(settings.init, str) else settings.init
+    settings = replace(settings, omega=0.5, omegas=(), solver=solver, init=init)
     objectives = tuple(Objective(EXPECTILE, omega) for omega in levels)
     others = tuple(omega for omega in levels if omega != settings.omega)
     with opened as given, UniqueWarnings(leave_out=ConvergenceWarning):
         fit = fit_boosted(given, settings, names, censored, objectives, others, side)
     reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
-    return BoostedLevels(fit.fits, fit.labels, fit.normal, fit.features, fit.combination, reports)
+    return BoostedLevels(
+        fit.fits, fit.labels, fit.marks, fit.normal, fit.features, fit.combination, fit.update,
+        reports,
+    )  # fmt: skip
 
 
 def _report_level(fit: BoostedFit, t: int, objective: Objective) -> LevelReport:

@@ -213,13 +213,14 @@ def fit_cell_features(
     residuals: Floats,
     objectives: tuple[Objective, ...],
     side: tuple[FeatureTable, FeatureTable, FeatureSchema],
+    kappas: Floats | None = None,
 ) -> list[CellFeatures]:
     """Compute the features of cells without the observations of each fold.
 
-    `residuals` are those of the location fits, by fold.
+    `residuals` are those of the location fits, by fold, and `kappas` those of an earlier model.
     """
     centres = np.array([one.centre(cells.values, cells.weights) for one in objectives])
-    kappas = _choose_kappas(cells, objectives)
+    kappas = _choose_kappas(cells, objectives) if kappas is None else kappas
     found = []
     for fold in range(FOLDS):
         kept = cells.folds != fold

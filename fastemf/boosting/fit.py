@@ -15,11 +15,13 @@ from fastemf.boosting.cell_features import CellFeatures, fit_cell_features, mean
 from fastemf.boosting.combination import Combination
 from fastemf.boosting.coverage_report import FEWEST_BEYOND
 from fastemf.boosting.cross_fitting import FIRST_LEVEL, CrossFit
+from fastemf.boosting.earlier_model import EarlierModel, Side, align_model
 from fastemf.boosting.model_fit import Fits, OutOfFold, fit_combination
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
+from fastemf.boosting.update_record import UpdateRecord, measure_levels
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.draws import draw_censored
 from fastemf.censoring.imputation import codes_as_values
@@ -29,10 +31,11 @@ from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import ColumnNames
 from fastemf.models.factorization import Factorization
 from fastemf.solver.settings import Settings, Solver, as_solver
-from fastemf.sources.cell_sample import FOLDS
+from fastemf.sources.cell_sample import FOLDS, Marks
 from fastemf.sources.mapped import map_values
 from fastemf.sources.open_source import Data, hold_apart
 from fastemf.sources.source import Source
+from fastemf.support.arrays import Floats
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import show_bars
 from fastemf.support.terminal import escape_control
@@ -51,6 +54,8 @@ class BoostedFit(NamedTuple):
     observed: OutOfFold
     cold: OutOfFold
     censored: CensoredCells | None
+    marks: Marks
+    update: UpdateRecord | None
 
 
 class ItemTables(NamedTuple):
@@ -89,19 +94,27 @@ def fit_boosted(
     settings = settings.at_shape(given.shape)
     side_features = side.read(given, names)
     data = hold_apart(given, None, settings.generator(), names, censored)
+    earlier = None
+    if settings.init is not None:
+        earlier = align_model(settings.init, given, settings)
+        data = replace(data, earlier_marks=earlier.marks)
     source, imputation = draw_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)
     _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
     normal = NormalScores.fit(cells.values, cells.weights)
-    of_values = CrossFit(source, data.marks, settings, "values", lambda: data.digests)
+    of_values = CrossFit(
+        source, data.marks, settings, "values", lambda: data.digests,
+        None if earlier is None else earlier.fits,
+    )  # fmt: skip
     location, residuals = of_values.location(cells, cells.values)
     by_level = [of_values.level(omega) for omega in levels]
     evaluated = {FIRST_LEVEL} | {one.level for one in objectives if one.kind == EXPECTILE}
     training = {omega: of_values.training(omega) for omega in sorted(evaluated)}
     of_scores = CrossFit(
-        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
-    )
+        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests,
+        None if earlier is None else {FIRST_LEVEL: earlier.of_scores},
+    )  # fmt: skip
     first = replace(
         location[0], value_name=data.value_name, imputation=imputation, censored=data.censored,
         weighted=data.is_weighted,
@@ -113,15 +126,58 @@ def fit_boosted(
     fits = (*of_levels, of_scores.level(FIRST_LEVEL))
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
-    by_fold = fit_cell_features(cells, residuals, objectives, side_features)
     with show_bars(settings.progress):
-        combination, observed, cold = fit_combination(
-            cells, fits, normal, by_fold, settings.n_threads
+        combined = _combine(
+            cells, fits, normal, residuals, objectives, side_features, earlier, settings.n_threads
         )
     return BoostedFit(
-        fits, (source.row_labels, source.col_labels), normal, mean_features(by_fold), combination,
-        cells, observed, cold, _censored_cells(data, cells),
+        fits, (source.row_labels, source.col_labels), normal, combined.features,
+        combined.combination, combined.cells, combined.observed, combined.cold,
+        _censored_cells(data, cells), data.marks, combined.update,
     )  # fmt: skip
+
+
+class _Combined(NamedTuple):
+    """The features and the combination of a fit, with its out-of-fold predictions."""
+
+    features: CellFeatures
+    combination: Combination
+    cells: ObservedCells
+    observed: OutOfFold
+    cold: OutOfFold
+    update: UpdateRecord | None = None
+
+
+def _combine(
+    cells: ObservedCells, fits: Fits, normal: NormalScores, residuals: Floats,
+    objectives: tuple[Objective, ...], side: Side, earlier: EarlierModel | None, n_threads: int,
+) -> _Combined:  # fmt: skip
+    """Train starts and trees, or keep those of an earlier model while their coverage holds."""
+
+    def combine(
+        cells: ObservedCells, side: Side, kappas: Floats | None, kept: Combination | None
+    ) -> _Combined:
+        by_fold = fit_cell_features(cells, residuals, objectives, side, kappas)
+        found = fit_combination(cells, fits, normal, by_fold, n_threads, kept)
+        return _Combined(mean_features(by_fold), found[0], cells, *found[1:])
+
+    if earlier is None:
+        return combine(cells, side, None, None)
+    record = UpdateRecord(
+        True, cells.values.size, *earlier.counts, trees_kept=False
+    )  # fmt: skip
+    own = earlier.features
+    if own.objectives == objectives and earlier.has_schemas(side):
+        values = FeatureTable(side[2], cells.features).recode(own.observed)
+        kept = combine(
+            replace(cells, features=values), earlier.recode(side), own.kappas, earlier.combination
+        )
+        evaluated = kept.observed
+        levels, moved = measure_levels(cells.select(evaluated.at), evaluated.predicted, objectives)
+        record = replace(record, trees_kept=not moved, coverage=levels, moved=moved)
+        if not moved:
+            return kept._replace(update=record)
+    return combine(cells, side, None, None)._replace(update=record)
 
 
 def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from fastemf.boosting.cell_features import BASELINES, CellFeatures
 from fastemf.boosting.combination import Combination, Part, limit_and_sort
+from fastemf.boosting.forest import ForestPredictor
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells
@@ -66,11 +67,12 @@ def predict_columns(
 
 def fit_combination(
     cells: ObservedCells, fits: Fits, normal: NormalScores, by_fold: list[CellFeatures],
-    n_threads: int,
+    n_threads: int, kept: Combination | None = None,
 ) -> tuple[Combination, OutOfFold, OutOfFold]:  # fmt: skip
     """Train all parts, given features of cells without the observations of each fold.
 
-    The out-of-fold predictions are of observations as they are, and of cold starts.
+    The out-of-fold predictions are of observations as they are, and of cold starts. The parts of
+    `kept`, if given, are not trained anew.
     """
     sample = np.flatnonzero(_uniform(cells, 0) < MOST_TRAINED / cells.values.size)
     kinds = _kinds_without_fold(cells, by_fold)[sample]
@@ -83,10 +85,12 @@ def fit_combination(
     is_hidden = np.zeros(cold.size, bool)
     is_hidden[unknown.size :] = _uniform(cells.select(masked), 2) < WITHOUT_FEATURES
     fitter = _Fitter(cells, fits, normal, by_fold, n_threads)
-    cold_parts, of_cold = fitter.fit(cold, cold_kinds, is_hidden)
+    known_kept, cold_kept = (None, None) if kept is None else (kept.known, kept.cold)
+    cold_parts, of_cold = fitter.fit(cold, cold_kinds, is_hidden, cold_kept)
     known_parts, of_known = cold_parts, of_cold.select(of_cold.kinds == KNOWN)  # if none is known
     if known.size:
-        known_parts, of_known = fitter.fit(known, kinds[is_known], np.zeros(known.size, bool))
+        is_hidden = np.zeros(known.size, bool)
+        known_parts, of_known = fitter.fit(known, kinds[is_known], is_hidden, known_kept)
     is_natural = np.isin(of_cold.at, unknown)
     if of_known.at.size:  # in the proportions of the data
         folds = np.unique(cells.folds[of_known.at])
@@ -107,7 +111,9 @@ class _Fitter:
         self.means = [[MeanFit([level[fold]]) for level in fits] for fold in range(FOLDS)]
         self.low, self.high = float(cells.values.min()), float(cells.values.max())
 
-    def fit(self, at: Ints, kinds: Ints, is_hidden: Mask) -> tuple[tuple[Part, ...], OutOfFold]:
+    def fit(
+        self, at: Ints, kinds: Ints, is_hidden: Mask, kept: tuple[Part, ...] | None
+    ) -> tuple[tuple[Part, ...], OutOfFold]:
         """Fit to the cells `at`, presented as of these kinds, some without side features."""
         cells, objectives = self.cells.select(at), self.by_fold[0].objectives
         i = np.where((kinds == NEW_ROW) | (kinds == BOTH_NEW), -1, cells.rows)
@@ -118,20 +124,37 @@ class _Fitter:
         table = TrainingTable(
             columns, cells.values, cells.weights, cells.folds, categorical, self.n_threads
         )
-        parts, predicted = [], np.empty((at.size, len(objectives)))
+        if kept is None:
+            parts, predicted = self._train(table, cells)
+        else:
+            parts, predicted = self._keep(kept, columns)
+        at_evaluated = np.flatnonzero(table.is_evaluated)
+        cells, i, j = cells.select(at_evaluated), i[at_evaluated], j[at_evaluated]
+        predicted = self._finish(predicted[at_evaluated], cells.folds, i, j)
+        baselines = tuple(self._baselines(t, cells.folds, i, j) for t in range(len(objectives)))
+        return parts, OutOfFold(at[at_evaluated], kinds[at_evaluated], predicted, baselines)
+
+    def _train(self, table: TrainingTable, cells: ObservedCells) -> tuple[tuple[Part, ...], Floats]:
+        """Train the parts, and predict the evaluated cells out of fold."""
+        objectives, scale = self.by_fold[0].objectives, len(self.means[0])
+        parts, predicted = [], np.empty((cells.values.size, len(objectives)))
         for t, objective in enumerate(objectives):
-            start = self._start(t, columns, cells)
-            forest, predicted[:, t] = boost(table, start.predict(columns), objective)
+            start = self._start(t, table.columns, cells)
+            forest, predicted[:, t] = boost(table, start.predict(table.columns), objective)
             if objective.kind == QUANTILE:
                 start, predicted[:, t] = _calibrate(
-                    start, predicted[:, t], cells, columns[:, first - 1], first - 1, objective
+                    start, predicted[:, t], cells, table.columns[:, scale], scale, objective
                 )
             parts.append(Part(start, forest))
-        kept = np.flatnonzero(table.is_evaluated)
-        cells, i, j = cells.select(kept), i[kept], j[kept]
-        predicted = self._finish(predicted[kept], cells.folds, i, j)
-        baselines = tuple(self._baselines(t, cells.folds, i, j) for t in range(len(objectives)))
-        return tuple(parts), OutOfFold(at[kept], kinds[kept], predicted, baselines)
+        return tuple(parts), predicted
+
+    def _keep(self, kept: tuple[Part, ...], columns: Floats) -> tuple[tuple[Part, ...], Floats]:
+        """Predict cells with the parts of an earlier model, limited to the range of these data."""
+        parts = tuple(
+            Part(part.start._replace(low=self.low, high=self.high), part.forest) for part in kept
+        )
+        starts = np.stack([part.start.predict(columns) for part in parts], axis=-1)
+        return parts, starts + ForestPredictor([part.forest for part in parts]).predict(columns)
 
     def _columns(self, cells: ObservedCells, i: Indices, j: Indices, is_hidden: Mask) -> Floats:
         """Return the columns of cells by the fits without their fold."""

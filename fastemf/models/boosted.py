@@ -14,6 +14,7 @@ from fastemf.boosting.model_fit import Fits, predict_columns
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.observed_cells import cells_in_memory
 from fastemf.boosting.residuals import leave_one_out_residuals
+from fastemf.boosting.update_record import UpdateRecord
 from fastemf.features.reading import (
     NAMES,
     encode_given,
@@ -30,6 +31,7 @@ from fastemf.models.fold_in import impute_new, new_labels, ridge_of, weighted_en
 from fastemf.models.model import Model
 from fastemf.models.reading import GivenFeatures
 from fastemf.models.similarity import mean_distances
+from fastemf.sources.cell_sample import Marks, draw_marks
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.memory import check_memory
@@ -49,9 +51,11 @@ class Boosted(Model):
 
     fits: Fits
     labels: tuple[Labels | None, Labels | None]
+    marks: Marks
     normal: NormalScores
     features: CellFeatures
     combination: Combination
+    updated: UpdateRecord | None
 
     @cached_property
     def axes(self) -> Axes:
@@ -180,7 +184,9 @@ class Boosted(Model):
         labels = new_labels(self.axes[axis], axis, observed)
         table = self._item_features(item_features, labels, observed.shape[axis], axis)
         features = self.features.fold_in(axis, cells_in_memory(observed), left_out, table)
-        return self._with_axis(axis, tuple(fits), features, labels)
+        rng = np.random.default_rng(int(self.marks[axis].sum()))  # other marks for the next
+        marks = draw_marks(unlabelled, rng)[axis]
+        return self._with_axis(axis, tuple(fits), features, labels, marks)
 
     def _item_features(self, given: Any, labels: Labels | None, n: int, axis: int) -> FeatureTable:
         """Read the side features of new rows (axis 0) or columns; absent ones are missing."""
@@ -198,14 +204,17 @@ class Boosted(Model):
         )
         ours, theirs = self.labels[axis], new.labels[axis]
         labels = None if ours is None or theirs is None else ours.joined(theirs)
-        return self._with_axis(axis, fits, self.features.extend(new.features, axis), labels)
+        marks = np.concatenate([self.marks[axis], new.marks[axis]])
+        features = self.features.extend(new.features, axis)
+        return self._with_axis(axis, fits, features, labels, marks)
 
     def _with_axis(
-        self, axis: int, fits: Fits, features: CellFeatures, labels: Labels | None
+        self, axis: int, fits: Fits, features: CellFeatures, labels: Labels | None, marks: Ints
     ) -> Any:
         """Return the model with one axis replaced."""
         both = (labels, self.labels[1]) if axis == 0 else (self.labels[0], labels)
-        return replace(self, fits=fits, features=features, labels=both)
+        pair = (marks, self.marks[1]) if axis == 0 else (self.marks[0], marks)
+        return replace(self, fits=fits, features=features, labels=both, marks=pair)
 
 
 def _new_residuals(fit: Factorization, axis: int, observed: Observations, n_threads: int) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +17,12 @@ from fastemf.boosting.model_fit import Fits
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import Objective
 from fastemf.boosting.start import LinearStart
+from fastemf.boosting.update_record import UpdateRecord
 from fastemf.features.schema import FeatureSchema, FeatureTable
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import StoredModel, write_model
 from fastemf.models.fit_record import Arrays
+from fastemf.sources.cell_sample import N_HASHES, Marks
 from fastemf.support.array_file import check_keys, require
 from fastemf.support.records import unpack_record
 from fastemf.tuning.corrections import check_numbers
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
 
 HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
-    "col_features", "features", "reports", "groups",
+    "col_features", "features", "reports", "groups", "updated",
 }  # fmt: skip
 HISTORY = ("row_history", "col_history")
+MARKS = ("row_marks", "col_marks")
 KNOTS = ("knots", "scores")
 STARTS = ("indices", "coefficients", "intercepts")  # of the starts, one line per objective
 KINDS = ("known", "cold")
@@ -52,6 +55,7 @@ def write_boosted(
     """
     features, combination = model.features, model.combination
     arrays: Arrays = dict(zip(HISTORY, features.history, strict=True))
+    arrays |= dict(zip(MARKS, model.marks, strict=True))
     arrays |= {"centres": features.centres, "kappas": features.kappas}
     arrays |= dict(zip(KNOTS, (model.normal.values, model.normal.scores), strict=True))
     for name, parts in zip(KINDS, (combination.known, combination.cold), strict=True):
@@ -64,7 +68,7 @@ def write_boosted(
         "levels": [one.level for one in features.objectives],
         "fitted": len(model.fits), "folds": len(model.fits[0]),
         "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
-        **more,
+        "updated": None if model.updated is None else asdict(model.updated), **more,
     }  # fmt: skip
     tables: tuple[FeatureTable | FeatureSchema, ...] = (
         features.rows, features.cols, features.observed,
@@ -110,10 +114,29 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     return {
         "fits": ((bare, *fits[0][1:]), *fits[1:]),
         "labels": (first.row_labels, first.col_labels),
+        "marks": _unpack_marks(arrays, first.shape),
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
         "combination": Combination(known, cold, low, high, shifts),
+        "updated": _unpack_update(header["updated"]),
     }
+
+
+def _unpack_marks(arrays: Arrays, shape: tuple[int, int]) -> Marks:
+    """Check the marks of rows and columns."""
+    for name, size in zip(MARKS, shape, strict=True):
+        marks = arrays[name]
+        right = marks.dtype == np.int64 and marks.shape == (size,)
+        right = right and bool(((marks >= 0) & (marks < N_HASHES)).all())
+        require(right, f"{name} must be int64 from 0 to {N_HASHES - 1}, one per item")
+    return arrays[MARKS[0]], arrays[MARKS[1]]
+
+
+def _unpack_update(record: Any) -> UpdateRecord | None:
+    """Check the record of an update, if there is one."""
+    if record is None:
+        return None
+    return unpack_record(UpdateRecord, record, "updated")
 
 
 def _name(place: int, fold: int) -> str:
@@ -123,7 +146,7 @@ def _name(place: int, fold: int) -> str:
 def _check_names(header: dict[str, Any], arrays: Arrays) -> None:
     """Check that no array is missing or unknown."""
     count = len(header["levels"])
-    wanted = {*HISTORY, *KNOTS, "centres", "kappas"}
+    wanted = {*HISTORY, *MARKS, *KNOTS, "centres", "kappas"}
     wanted |= {"group_shifts"} & arrays.keys()
     wanted |= {f"{name}_{key}" for name, keys in FEATURES.items() for key in keys}
     wanted |= {f"{kind}_{key}" for kind in KINDS for key in STARTS}

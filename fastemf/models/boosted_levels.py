@@ -98,7 +98,7 @@ class BoostedLevels(LevelMethods, Boosted):
 
     Attributes
     ----------
-    fits, labels, normal, features, combination
+    fits, labels, marks, normal, features, combination, updated
         As in `Quantiles`.
     reports : tuple of LevelReport
         Out-of-fold figures of each level.
@@ -137,7 +137,7 @@ class BoostedLevels(LevelMethods, Boosted):
         }
 
     def _details(self) -> list[str]:
-        return list(map(str, self.reports))
+        return [*map(str, self.reports), *([] if self.updated is None else [str(self.updated)])]
 
     def explain(
         self, row: Any, col: Any, *, omega: float, unknown: str = "error", features: Any = None,

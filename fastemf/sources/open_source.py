@@ -98,6 +98,7 @@ class Data:
     seed: int = 0  # of the validation cells of a tuning, which are the same at all levels
     value_name: str | None = None  # column of a table
     limit: CensoringLimit | None = None  # None also where observations have codes of their own
+    earlier_marks: Marks | None = None  # of an earlier model; −1 for new rows and columns
 
     @property
     def censored(self) -> tuple[str, float] | None:
@@ -123,7 +124,7 @@ class Data:
     @cached_property
     def marks(self) -> Marks:
         """Random marks of rows and columns, which select validation cells."""
-        return draw_marks(self.fitted, np.random.default_rng(self.seed))
+        return draw_marks(self.fitted, np.random.default_rng(self.seed), self.earlier_marks)
 
     @cached_property
     def gathered(self) -> Source:
