@@ -191,13 +191,16 @@ def _fit_boosted_levels(
     """Fit levels with boosted trees to data that are not yet opened."""
     levels = settings.omegas
     solver = check_boosted_solver(settings.solver)
-    init = None if isinstance(settings.init, str) else settings.init
-    settings = replace(settings, omega=0.5, omegas=(), solver=solver, init=init)
+    init = settings.init
+    settings = replace(settings, omega=0.5, omegas=(), solver=solver)
     objectives = tuple(Objective(EXPECTILE, omega) for omega in levels)
     others = tuple(omega for omega in levels if omega != settings.omega)
     with opened as given, UniqueWarnings(leave_out=ConvergenceWarning):
         fit = fit_boosted(given, settings, names, censored, objectives, others, side)
-    reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
+    if fit.update is not None and fit.update.trees_kept:  # the trees have seen most of the data
+        reports = tuple(replace(report, measured=False) for report in init.reports)
+    else:
+        reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
     return BoostedLevels(
         fit.fits, fit.labels, fit.marks, fit.normal, fit.features, fit.combination, fit.update,
         reports,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
-from fastemf.boosting.fit import ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.combination import Combination
+from fastemf.boosting.coverage_report import CoverageReport
+from fastemf.boosting.fit import BoostedFit, ItemTables, check_boosted_solver, fit_boosted
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.out_of_fold import calibrate_groups, find_groups, report_out_of_fold
+from fastemf.boosting.update_record import UpdateRecord
 from fastemf.models.quantiles import Quantiles
 from fastemf.solver.records import SweepRecord
 from fastemf.solver.settings import Checkpoint, Settings, Solver, as_checkpoint, as_rank
@@ -110,11 +114,12 @@ def complete_quantiles(
     init
         An earlier model, of data that may have fewer rows and columns. Rows and columns are matched
         by label, or else by index. The fits start from those of the model, and ``reg="auto"`` keeps
-        their ridges. The linear starts and the trees are kept while they fit the data: the
-        quantiles and the side features are the same, and the confidence interval of each
-        out-of-fold coverage comes within a tenth of min(τ, 1 − τ) of the quantile. Otherwise they
-        are trained anew. `Quantiles.updated` records which. Kept trees have been trained on the old
-        observations, so that the out-of-fold losses are slightly optimistic.
+        their ridges. The linear starts and the trees are kept if quantiles, side features and
+        groups are the same, and if the coverage of the quantiles has not moved: its confidence
+        interval comes within a tenth of min(τ, 1 − τ) of the coverage in the earlier data, both
+        with fits that have not seen the cells. `Quantiles.updated` states whether they were kept.
+        If so, ``coverage`` is that of the earlier model, marked as not measured, because trees
+        that have seen most of the data would look too good.
     tol
         As in `complete`, but larger by default, because predictions are means of five fits.
     solver
@@ -178,9 +183,10 @@ def complete_quantiles(
     if init is not None and not isinstance(init, Quantiles):
         raise TypeError(f"init must be Quantiles, got {init!r}")
     settings = Settings(
-        omega=FIRST_LEVEL, **as_rank(k), reg=reg, intercepts=intercepts, init=init, tol=tol,
-        max_iter=max_iter, solver=check_boosted_solver(solver), random_state=random_state,
-        n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
+        omega=FIRST_LEVEL, **as_rank(k), reg=reg, intercepts=intercepts, tol=tol,
+        init="spectral" if init is None else init, max_iter=max_iter,
+        solver=check_boosted_solver(solver), random_state=random_state, n_jobs=n_jobs,
+        callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     if calibrate is not None:
         check_choice(calibrate, "calibrate", ("groups",))
@@ -194,8 +200,21 @@ def complete_quantiles(
     ):
         fit = fit_boosted(
             given, settings, names, censored, objectives, tuple(OTHER_LEVELS),
-            ItemTables(row_features, col_features, groups),
+            ItemTables(row_features, col_features, groups, calibrate is not None),
         )  # fmt: skip
+    combination, coverage = fit.combination, _keep_reports(init, fit.update)
+    if coverage is None:
+        combination, coverage = _report(fit, objectives, groups, calibrate)
+    return Quantiles(
+        fit.fits, fit.labels, fit.marks, fit.normal, fit.features, combination, fit.update,
+        coverage, groups,
+    )  # fmt: skip
+
+
+def _report(
+    fit: BoostedFit, objectives: tuple[Objective, ...], groups: str | None, calibrate: str | None
+) -> tuple[Combination, tuple[CoverageReport, ...]]:
+    """Report the coverage of all quantiles, calibrated by group if required."""
     combination, observed, masks = fit.combination, fit.observed, {}
     if groups is not None:
         found = find_groups(fit.cells, fit.features, len(fit.fits), groups)
@@ -204,11 +223,19 @@ def complete_quantiles(
             combination, observed = calibrate_groups(
                 fit.cells, observed, found, combination, fit.features
             )
-    coverage = tuple(
+    return combination, tuple(
         report_out_of_fold(fit.cells, t, one, observed, fit.cold, fit.censored, masks)
         for t, one in enumerate(objectives)
     )
-    return Quantiles(
-        fit.fits, fit.labels, fit.marks, fit.normal, fit.features, combination, fit.update,
-        coverage, groups,
-    )  # fmt: skip
+
+
+def _keep_reports(
+    init: Quantiles | None, update: UpdateRecord | None
+) -> tuple[CoverageReport, ...] | None:
+    """Return the reports of an earlier model whose trees are kept.
+
+    The trees have seen most of the data, so that new reports would be too optimistic.
+    """
+    if init is None or update is None or not update.trees_kept:
+        return None
+    return tuple(replace(report, measured=False) for report in init.coverage)

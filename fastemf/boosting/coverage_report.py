@@ -165,7 +165,7 @@ class CoverageReport(Tabular):
 
     @property
     def _title(self) -> str:
-        about = "" if self.measured else ", measured before rows or columns were folded in"
+        about = "" if self.measured else ", measured before the update"
         return f"coverage and pinball loss of {quantile_name(self.tau)}{about}"
 
     @property
@@ -189,7 +189,7 @@ class CoverageReport(Tabular):
             f"{_ratio(self.pinball, best)} relative to the best baseline"
         )
         if not self.measured:
-            parts.append("measured before rows or columns were folded in")
+            parts.append("measured before the update")
         lines = [f"{quantile_name(self.tau)}: {'; '.join(parts)}"]
         return "\n".join([*lines, *(f"    {group}" for group in (*self.cold, *self.groups))])
 

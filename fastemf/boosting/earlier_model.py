@@ -32,6 +32,9 @@ class EarlierModel(NamedTuple):
     of_scores: FoldFits
     features: CellFeatures
     combination: Combination
+    groups: tuple[str | None, bool]  # their feature, and whether predictions are shifted by group
+    size: int  # of the new data
+    keeps_ridges: bool
 
     @property
     def counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -88,6 +91,8 @@ def align_model(model: Boosted, source: Source, settings: Settings) -> EarlierMo
         (found[0], found[1]), (marks[0], marks[1]),
         {level[0].omega: level for level in levels[:-1]}, levels[-1], model.features,
         model.combination,
+        (getattr(model, "groups", None), model.combination.shifts is not None), source.size,
+        settings.reg == "auto",
     )  # fmt: skip
 
 

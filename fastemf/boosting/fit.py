@@ -21,7 +21,7 @@ from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
-from fastemf.boosting.update_record import UpdateRecord, measure_levels
+from fastemf.boosting.update_record import UpdateRecord, find_moved, measure_levels
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.draws import draw_censored
 from fastemf.censoring.imputation import codes_as_values
@@ -64,6 +64,7 @@ class ItemTables(NamedTuple):
     rows: Any
     cols: Any
     groups: str | None = None  # name of a feature of categories
+    calibrated: bool = False  # whether predictions are shifted by group
 
     def read(
         self, source: Source, names: ColumnNames
@@ -94,8 +95,8 @@ def fit_boosted(
     settings = settings.at_shape(given.shape)
     side_features = side.read(given, names)
     data = hold_apart(given, None, settings.generator(), names, censored)
-    earlier = None
-    if settings.init is not None:
+    earlier, update = None, None
+    if not isinstance(settings.init, str):
         earlier = align_model(settings.init, given, settings)
         data = replace(data, earlier_marks=earlier.marks)
     source, imputation = draw_censored(data, settings)
@@ -127,57 +128,71 @@ def fit_boosted(
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
     with show_bars(settings.progress):
-        combined = _combine(
-            cells, fits, normal, residuals, objectives, side_features, earlier, settings.n_threads
-        )
+        steps = _LastSteps(fits, normal, residuals, objectives, settings.n_threads)
+        combined = None
+        if earlier is not None:
+            groups = side.groups, side.calibrated
+            combined, update = steps.keep(cells, side_features, earlier, groups)
+        if combined is None:
+            combined = steps.train(cells, side_features)
     return BoostedFit(
         fits, (source.row_labels, source.col_labels), normal, combined.features,
         combined.combination, combined.cells, combined.observed, combined.cold,
-        _censored_cells(data, cells), data.marks, combined.update,
+        _censored_cells(data, cells), data.marks, update,
     )  # fmt: skip
 
 
 class _Combined(NamedTuple):
     """The features and the combination of a fit, with its out-of-fold predictions."""
 
+    cells: ObservedCells
     features: CellFeatures
     combination: Combination
-    cells: ObservedCells
     observed: OutOfFold
     cold: OutOfFold
-    update: UpdateRecord | None = None
 
 
-def _combine(
-    cells: ObservedCells, fits: Fits, normal: NormalScores, residuals: Floats,
-    objectives: tuple[Objective, ...], side: Side, earlier: EarlierModel | None, n_threads: int,
-) -> _Combined:  # fmt: skip
-    """Train starts and trees, or keep those of an earlier model while their coverage holds."""
+class _LastSteps(NamedTuple):
+    """The steps after the fits: features of cells, starts and trees."""
 
-    def combine(
-        cells: ObservedCells, side: Side, kappas: Floats | None, kept: Combination | None
-    ) -> _Combined:
-        by_fold = fit_cell_features(cells, residuals, objectives, side, kappas)
-        found = fit_combination(cells, fits, normal, by_fold, n_threads, kept)
-        return _Combined(mean_features(by_fold), found[0], cells, *found[1:])
+    fits: Fits
+    normal: NormalScores
+    residuals: Floats
+    objectives: tuple[Objective, ...]
+    n_threads: int
 
-    if earlier is None:
-        return combine(cells, side, None, None)
-    record = UpdateRecord(
-        True, cells.values.size, *earlier.counts, trees_kept=False
-    )  # fmt: skip
-    own = earlier.features
-    if own.objectives == objectives and earlier.has_schemas(side):
-        values = FeatureTable(side[2], cells.features).recode(own.observed)
-        kept = combine(
-            replace(cells, features=values), earlier.recode(side), own.kappas, earlier.combination
-        )
-        evaluated = kept.observed
-        levels, moved = measure_levels(cells.select(evaluated.at), evaluated.predicted, objectives)
-        record = replace(record, trees_kept=not moved, coverage=levels, moved=moved)
-        if not moved:
-            return kept._replace(update=record)
-    return combine(cells, side, None, None)._replace(update=record)
+    def train(
+        self, cells: ObservedCells, side: Side, kappas: Floats | None = None,
+        kept: Combination | None = None,
+    ) -> _Combined:  # fmt: skip
+        """Train starts and trees, or evaluate those that are `kept`."""
+        by_fold = fit_cell_features(cells, self.residuals, self.objectives, side, kappas)
+        found = fit_combination(cells, self.fits, self.normal, by_fold, self.n_threads, kept)
+        return _Combined(cells, mean_features(by_fold), *found)
+
+    def keep(
+        self, cells: ObservedCells, side: Side, earlier: EarlierModel,
+        groups: tuple[str | None, bool],
+    ) -> tuple[_Combined | None, UpdateRecord]:  # fmt: skip
+        """Keep the starts and trees of an earlier model, unless their coverage has moved."""
+        record = UpdateRecord(
+            True, earlier.size, *earlier.counts, earlier.keeps_ridges, trees_kept=False
+        )  # fmt: skip
+        own, combination = earlier.features, earlier.combination
+        same = own.objectives == self.objectives and earlier.groups == groups
+        if not same or not earlier.has_schemas(side):
+            return None, record
+        features = FeatureTable(side[2], cells.features).recode(own.observed)
+        cells = replace(cells, features=features)
+        kept = self.train(cells, earlier.recode(side), own.kappas, combination)
+        cells = cells.select(kept.observed.at)
+        levels = measure_levels(cells, kept.observed.fitted, self.objectives)
+        before = combination.levels
+        moved = find_moved(levels, before, cells.effective_size, self.objectives)
+        record = replace(
+            record, trees_kept=not moved, coverage=levels, before=before, moved=moved
+        )  # fmt: skip
+        return None if moved else kept, record
 
 
 def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:

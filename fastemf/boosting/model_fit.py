@@ -19,6 +19,7 @@ from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.boosting.start import LinearStart, fit_start
 from fastemf.boosting.training import TrainingTable, boost
+from fastemf.boosting.update_record import measure_levels
 from fastemf.features.schema import SideFeatures
 from fastemf.models.bilinear import MeanFit
 from fastemf.models.factorization import Factorization
@@ -45,6 +46,7 @@ class OutOfFold(NamedTuple):
     at: Ints  # positions among the sampled observations
     kinds: Ints
     predicted: Floats  # (observations, objectives)
+    fitted: Floats  # likewise, by the starts and trees that were trained on all folds
     baselines: tuple[dict[str, Floats], ...]  # by objective
 
     def select(self, mask: Mask) -> OutOfFold:
@@ -52,7 +54,9 @@ class OutOfFold(NamedTuple):
         baselines = tuple(
             {name: values[mask] for name, values in one.items()} for one in self.baselines
         )
-        return OutOfFold(self.at[mask], self.kinds[mask], self.predicted[mask], baselines)
+        return OutOfFold(
+            self.at[mask], self.kinds[mask], self.predicted[mask], self.fitted[mask], baselines
+        )
 
 
 def predict_columns(
@@ -95,9 +99,15 @@ def fit_combination(
     if of_known.at.size:  # in the proportions of the data
         folds = np.unique(cells.folds[of_known.at])
         is_natural &= np.isin(cells.folds[of_cold.at], folds)
-    natural = of_cold.select(is_natural)
-    combination = Combination(known_parts, cold_parts, fitter.low, fitter.high)
-    return combination, join(of_known, natural), of_cold
+    observed = join(of_known, of_cold.select(is_natural))
+    levels, shifts = () if kept is None else kept.levels, None if kept is None else kept.shifts
+    if kept is None:
+        evaluated, objectives = cells.select(observed.at), by_fold[0].objectives
+        levels = measure_levels(evaluated, observed.fitted, objectives)
+    combination = Combination(
+        known_parts, cold_parts, fitter.low, fitter.high, levels, shifts
+    )  # fmt: skip
+    return combination, observed, of_cold
 
 
 class _Fitter:
@@ -124,15 +134,21 @@ class _Fitter:
         table = TrainingTable(
             columns, cells.values, cells.weights, cells.folds, categorical, self.n_threads
         )
+        some = np.flatnonzero(table.is_evaluated)
         if kept is None:
             parts, predicted = self._train(table, cells)
         else:
-            parts, predicted = self._keep(kept, columns)
-        at_evaluated = np.flatnonzero(table.is_evaluated)
-        cells, i, j = cells.select(at_evaluated), i[at_evaluated], j[at_evaluated]
-        predicted = self._finish(predicted[at_evaluated], cells.folds, i, j)
+            parts, predicted = self._limit(kept), None
+        cells, i, j = cells.select(some), i[some], j[some]
+        starts = np.stack([part.start.predict(columns[some]) for part in parts], axis=-1)
+        trees = ForestPredictor([part.forest for part in parts]).predict(columns[some])
+        fitted = self._finish(starts + trees, cells.folds, i, j)
+        if predicted is not None:
+            predicted = self._finish(predicted[some], cells.folds, i, j)
         baselines = tuple(self._baselines(t, cells.folds, i, j) for t in range(len(objectives)))
-        return parts, OutOfFold(at[at_evaluated], kinds[at_evaluated], predicted, baselines)
+        return parts, OutOfFold(
+            at[some], kinds[some], fitted if predicted is None else predicted, fitted, baselines
+        )  # fmt: skip
 
     def _train(self, table: TrainingTable, cells: ObservedCells) -> tuple[tuple[Part, ...], Floats]:
         """Train the parts, and predict the evaluated cells out of fold."""
@@ -148,13 +164,11 @@ class _Fitter:
             parts.append(Part(start, forest))
         return tuple(parts), predicted
 
-    def _keep(self, kept: tuple[Part, ...], columns: Floats) -> tuple[tuple[Part, ...], Floats]:
-        """Predict cells with the parts of an earlier model, limited to the range of these data."""
-        parts = tuple(
+    def _limit(self, kept: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Limit the starts of an earlier model to the range of these data."""
+        return tuple(
             Part(part.start._replace(low=self.low, high=self.high), part.forest) for part in kept
         )
-        starts = np.stack([part.start.predict(columns) for part in parts], axis=-1)
-        return parts, starts + ForestPredictor([part.forest for part in parts]).predict(columns)
 
     def _columns(self, cells: ObservedCells, i: Indices, j: Indices, is_hidden: Mask) -> Floats:
         """Return the columns of cells by the fits without their fold."""
@@ -254,5 +268,6 @@ def join(one: OutOfFold, other: OutOfFold) -> OutOfFold:
         {name: np.concatenate([ours[name], theirs[name]]) for name in ours}
         for ours, theirs in zip(one.baselines, other.baselines, strict=True)
     )
-    at, kinds, predicted = (np.concatenate(pair) for pair in zip(one[:3], other[:3], strict=True))
-    return OutOfFold(at, kinds, predicted, baselines)
+    at, kinds = (np.concatenate(pair) for pair in zip(one[:2], other[:2], strict=True))
+    predicted, fitted = (np.concatenate(pair) for pair in zip(one[2:4], other[2:4], strict=True))
+    return OutOfFold(at, kinds, predicted, fitted, baselines)

@@ -12,8 +12,8 @@ from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.metrics import effective_omega
 from fastemf.support.arrays import Floats
 
-# Trees are kept while the confidence interval of each coverage comes as close to its quantile as
-# this proportion of the quantile's rarer side: 0.005 for p95, 0.001 for p99.
+# Trees are kept while the confidence interval of each coverage comes as close to that in the
+# training data as this proportion of the quantile's rarer side: 0.005 for p95, 0.001 for p99.
 TOLERANCE = 0.1
 
 
@@ -30,12 +30,16 @@ class UpdateRecord:
         Number of observations that the update used.
     updated, new : (int, int)
         Number of rows and columns of the earlier model that were fitted again, and of new ones.
+    ridges_kept : bool
+        Whether the ridges are those of the earlier model, and not given.
     trees_kept : bool
         Whether the linear starts and the trees are those of the earlier model.
     coverage : tuple of floats
-        Coverage of the quantiles with the starts and trees of the earlier model: out-of-fold
-        coverage of all data or, before the update, coverage of the new observations. (Of levels:
-        effective omegas.) Empty if the starts and trees could not be kept.
+        Coverage of the quantiles with the starts and trees of the earlier model: of all data, from
+        the fits without the fold of each cell, or of the new observations, before the update.
+        (Of levels: effective omegas.) Empty if the starts and trees could not be kept.
+    before : tuple of floats
+        The coverage that it is compared with: that of the earlier data.
     moved : tuple of floats
         The quantiles whose coverage has moved.
     """
@@ -44,8 +48,10 @@ class UpdateRecord:
     observations: int
     updated: tuple[int, int]
     new: tuple[int, int]
+    ridges_kept: bool
     trees_kept: bool
     coverage: tuple[float, ...] = ()
+    before: tuple[float, ...] = ()
     moved: tuple[float, ...] = ()
 
     def __str__(self) -> str:
@@ -60,7 +66,8 @@ class UpdateRecord:
         parts = [
             f"updated with {self.observations:,} observations ({data} data)",
             f"fitted again: factors of {rows} rows, {cols} columns",
-            f"ridges kept; {trees}" + (f", whose coverage {where} was {found}" if found else ""),
+            f"{'ridges kept' if self.ridges_kept else 'ridges as given'}; {trees}"
+            + (f", whose coverage {where} was {found}" if found else ""),
         ]
         if self.moved:
             parts.append("coverage has moved: " + ", ".join(f"{one:g}" for one in self.moved))
@@ -69,21 +76,27 @@ class UpdateRecord:
 
 def measure_levels(
     cells: ObservedCells, predicted: Floats, objectives: tuple[Objective, ...]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the level of the predictions for each objective, and the objectives that have moved.
-
-    The level is the coverage of a quantile, or the effective omega of an expectile.
-    """
-    found, moved = [], []
-    for t, one in enumerate(objectives):
-        residuals = cells.values - predicted[:, t]
+) -> tuple[float, ...]:
+    """Return the coverage of each quantile, or the effective omega of each level."""
+    found = []
+    for one, own in zip(objectives, predicted.T, strict=True):
+        residuals = cells.values - own
         if one.kind == QUANTILE:
-            level = float(np.average(residuals <= 0, weights=cells.weights))
+            found.append(float(np.average(residuals <= 0, weights=cells.weights)))
         else:
-            level = effective_omega(residuals, cells.weights)
-        low, high = wilson_interval(level, cells.effective_size)
+            found.append(effective_omega(residuals, cells.weights))
+    return tuple(found)
+
+
+def find_moved(
+    levels: tuple[float, ...], before: tuple[float, ...], count: float,
+    objectives: tuple[Objective, ...],
+) -> tuple[float, ...]:  # fmt: skip
+    """Return the quantiles whose coverage in `count` cells differs from that `before`."""
+    moved = []
+    for one, level, reference in zip(objectives, levels, before, strict=True):
+        low, high = wilson_interval(level, count)
         slack = TOLERANCE * min(one.level, 1 - one.level)
-        found.append(level)
-        if not low - slack <= one.level <= high + slack:
+        if not low - slack <= reference <= high + slack:
             moved.append(one.level)
-    return tuple(found), tuple(moved)
+    return tuple(moved)

@@ -183,7 +183,7 @@ def _render_coverage(fields: dict[str, Any]) -> Lines:
     losses = ", ".join(f"{name} {loss:.4g}" for name, loss in report.baselines.items())
     texts.append(f"pinball loss {report.pinball:.4g}; baselines: {losses}")
     if not report.measured:
-        texts.append("measured before rows or columns were folded in")
+        texts.append("measured before the update")
     texts += map(str, groups)
     return list(zip([quantile_name(report.tau), *[""] * (len(texts) - 1)], texts, strict=True))
 

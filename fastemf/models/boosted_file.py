@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
     "col_features", "features", "reports", "groups", "updated",
+    "fitted_levels",
 }  # fmt: skip
 HISTORY = ("row_history", "col_history")
 MARKS = ("row_marks", "col_marks")
@@ -68,6 +69,7 @@ def write_boosted(
         "levels": [one.level for one in features.objectives],
         "fitted": len(model.fits), "folds": len(model.fits[0]),
         "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
+        "fitted_levels": list(combination.levels),
         "updated": None if model.updated is None else asdict(model.updated), **more,
     }  # fmt: skip
     tables: tuple[FeatureTable | FeatureSchema, ...] = (
@@ -101,6 +103,12 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     right = type(low) is float and type(high) is float and -np.inf < low <= high < np.inf
     require(right, "low and high must be the range of the data")
     require(type(scale) is float and 0 <= scale <= LARGEST, "mean_scale must be a number")
+    reached = header["fitted_levels"]
+    right = isinstance(reached, list) and len(reached) == len(levels)
+    right = right and all(
+        type(level) is float and (math.isnan(level) or 0 <= level <= 1) for level in reached
+    )
+    require(right, "fitted_levels must be proportions, one per level")
     fits = _unpack_fits(stored)
     first = fits[0][0]
     features = _unpack_features(header, arrays, first.shape, objective)
@@ -117,7 +125,7 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
         "marks": _unpack_marks(arrays, first.shape),
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
-        "combination": Combination(known, cold, low, high, shifts),
+        "combination": Combination(known, cold, low, high, tuple(reached), shifts),
         "updated": _unpack_update(header["updated"]),
     }
 

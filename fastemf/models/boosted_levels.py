@@ -85,7 +85,7 @@ class LevelReport:
             f"omega={self.omega:g}: out-of-fold loss {self.relative:.3f} relative to a constant, "
             f"effective omega {self.effective_omega:.3f}"
         )
-        line += "" if self.measured else "; measured before rows or columns were folded in"
+        line += "" if self.measured else "; measured before the update"
         return "\n".join([line, *(f"    {group}" for group in self.cold)])
 
 
