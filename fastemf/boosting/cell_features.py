@@ -57,6 +57,8 @@ class CellFeatures:
         Side features of rows and of columns.
     observed
         Schema of the features of observations.
+    proportion
+        Proportion of the observations that the histories count.
     """
 
     objectives: tuple[Objective, ...]
@@ -67,6 +69,7 @@ class CellFeatures:
     rows: FeatureTable
     cols: FeatureTable
     observed: FeatureSchema
+    proportion: float
 
     @cached_property
     def _blocks(self) -> Pair:
@@ -235,7 +238,11 @@ def fit_cell_features(
             )
             for axis, (groups, size, logs) in enumerate(sides)
         )
-        found.append(CellFeatures(objectives, (row, col), scales.mean, centres, kappas, *side))
+        found.append(
+            CellFeatures(
+                objectives, (row, col), scales.mean, centres, kappas, *side, cells.proportion
+            )
+        )
     return found
 
 

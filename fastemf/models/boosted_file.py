@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
     "col_features", "features", "reports", "groups", "updated",
-    "fitted_levels",
+    "fitted_levels", "proportion",
 }  # fmt: skip
 HISTORY = ("row_history", "col_history")
 MARKS = ("row_marks", "col_marks")
@@ -69,7 +69,7 @@ def write_boosted(
         "levels": [one.level for one in features.objectives],
         "fitted": len(model.fits), "folds": len(model.fits[0]),
         "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
-        "fitted_levels": list(combination.levels),
+        "proportion": features.proportion, "fitted_levels": list(combination.levels),
         "updated": None if model.updated is None else asdict(model.updated), **more,
     }  # fmt: skip
     tables: tuple[FeatureTable | FeatureSchema, ...] = (
@@ -184,6 +184,9 @@ def _unpack_features(
             bool((np.abs(history[:, SCALE]) <= LARGEST_LOG).all()),
             f"scales of {name} must lie between -{LARGEST_LOG:g} and {LARGEST_LOG:g}",
         )
+    proportion = header["proportion"]
+    right = type(proportion) is float and 0 < proportion <= 1
+    require(right, "proportion must be that of the observations that histories count")
     check_numbers("centres", arrays["centres"], count)
     check_numbers("kappas", arrays["kappas"], count, 2)
     require(bool((arrays["kappas"] > 0).all()), "kappas must be positive")
@@ -199,6 +202,7 @@ def _unpack_features(
         tuple(Objective(objective, level) for level in header["levels"]),
         (arrays[HISTORY[0]], arrays[HISTORY[1]]), header["mean_scale"], arrays["centres"],
         arrays["kappas"], rows, cols, FeatureSchema.unpack(header["features"], part("features")),
+        header["proportion"],
     )  # fmt: skip
 
 

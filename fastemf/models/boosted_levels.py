@@ -149,10 +149,9 @@ class BoostedLevels(LevelMethods, Boosted):
             self, place, *self._read_cell(row, col, unknown, features, row_features, col_features)
         )
 
-    def _with_axis(self, *changes: Any) -> BoostedLevels:
+    def _changed(self, **parts: Any) -> BoostedLevels:
         reports = tuple(replace(report, measured=False) for report in self.reports)
-        changed: BoostedLevels = super()._with_axis(*changes)
-        return replace(changed, reports=reports)
+        return replace(self, reports=reports, **parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""

@@ -233,10 +233,9 @@ class Quantiles(Boosted):
         censored = self._censored_cells(cells)
         return evaluate_quantiles(cells, self.shape, predicted, self.features, training, censored)
 
-    def _with_axis(self, *changes: Any) -> Quantiles:
+    def _changed(self, **parts: Any) -> Quantiles:
         coverage = tuple(replace(report, measured=False) for report in self.coverage)
-        changed: Quantiles = super()._with_axis(*changes)
-        return replace(changed, coverage=coverage)
+        return replace(self, coverage=coverage, **parts)
 
     # --- the model file --------------------------------------------------------------------
 
