@@ -116,8 +116,9 @@ def complete_quantiles(
         by label, or else by index. The fits start from those of the model, and ``reg="auto"`` keeps
         their ridges. The linear starts and the trees are kept if quantiles, side features and
         groups are the same, and if the coverage of the quantiles has not moved: its confidence
-        interval comes within a tenth of min(τ, 1 − τ) of the coverage in the earlier data, both
-        with fits that have not seen the cells. `Quantiles.updated` states whether they were kept.
+        interval must come within a tenth of min(τ, 1 − τ) of the range from τ to the coverage of
+        the same trees in the earlier data, both with fits that have not seen the cells.
+        `Quantiles.updated` states whether they were kept.
         If so, ``coverage`` is that of the earlier model, marked as not measured, because trees
         that have seen most of the data would look too good.
     tol

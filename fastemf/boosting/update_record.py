@@ -12,8 +12,9 @@ from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.metrics import effective_omega
 from fastemf.support.arrays import Floats
 
-# Trees are kept while the confidence interval of each coverage comes as close to that in the
-# training data as this proportion of the quantile's rarer side: 0.005 for p95, 0.001 for p99.
+# Trees are kept while the confidence interval of each coverage reaches the range from the quantile
+# to the coverage in the training data, extended by this proportion of the quantile's rarer side:
+# 0.005 for p95, 0.001 for p99.
 TOLERANCE = 0.1
 
 
@@ -39,7 +40,8 @@ class UpdateRecord:
         the fits without the fold of each cell, or of the new observations, before the update.
         (Of levels: effective omegas.) Empty if the starts and trees could not be kept.
     before : tuple of floats
-        The coverage that it is compared with: that of the earlier data.
+        The same of the earlier data, with which the trees were trained; the quantiles themselves
+        for an update with new observations.
     moved : tuple of floats
         The quantiles whose coverage has moved.
     """
@@ -92,11 +94,15 @@ def find_moved(
     levels: tuple[float, ...], before: tuple[float, ...], count: float,
     objectives: tuple[Objective, ...],
 ) -> tuple[float, ...]:  # fmt: skip
-    """Return the quantiles whose coverage in `count` cells differs from that `before`."""
+    """Return the quantiles whose coverage in `count` cells has moved.
+
+    That `before` is of the training data of the trees, in which it is often farther from 0.5.
+    """
     moved = []
     for one, level, reference in zip(objectives, levels, before, strict=True):
         low, high = wilson_interval(level, count)
         slack = TOLERANCE * min(one.level, 1 - one.level)
-        if not low - slack <= reference <= high + slack:
+        least, most = min(one.level, reference), max(one.level, reference)
+        if not (low - slack <= most and least <= high + slack):
             moved.append(one.level)
     return tuple(moved)
