@@ -57,23 +57,31 @@ class UpdateRecord:
     moved: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        data = "all" if self.all_data else "new"
+        return f"updated with {'; '.join(self.lines())}"
+
+    def lines(self) -> list[str]:
+        """Describe the update: data, what was fitted, what was not, and the coverage."""
+        data = "observations, old and new" if self.all_data else "new observations"
         rows, cols = (
             f"{known:,} known and {new:,} new"
             for known, new in zip(self.updated, self.new, strict=True)
         )
-        found = ", ".join(f"{one:.3f}" for one in self.coverage)
-        trees = "starts and trees kept" if self.trees_kept else "starts and trees trained anew"
-        where = "out of fold" if self.all_data else "of the new observations before the update"
-        parts = [
-            f"updated with {self.observations:,} observations ({data} data)",
-            f"fitted again: factors of {rows} rows, {cols} columns",
-            f"{'ridges kept' if self.ridges_kept else 'ridges as given'}; {trees}"
-            + (f", whose coverage {where} was {found}" if found else ""),
+        kept = ["ridges"] * self.ridges_kept + ["linear starts", "trees"] * self.trees_kept
+        lines = [
+            f"{self.observations:,} {data}",
+            f"fitted again: the factors of {rows} rows and of {cols} columns"
+            + ("" if self.trees_kept else ", linear starts, trees"),
+            f"kept: {', '.join(kept) or 'nothing'}",
         ]
+        if self.coverage:
+            found = ", ".join(f"{one:.4f}" for one in self.coverage)
+            where = "with the earlier trees" if self.all_data else "of the new observations before"
+            lines.append(f"coverage {where}: {found}")
         if self.moved:
-            parts.append("coverage has moved: " + ", ".join(f"{one:g}" for one in self.moved))
-        return "; ".join(parts)
+            moved = ", ".join(f"{one:g}" for one in self.moved)
+            remedy = "" if self.all_data else "; a refit to all data trains the trees anew"
+            lines.append(f"the coverage of {moved} has moved{remedy}")
+        return lines
 
 
 def measure_levels(

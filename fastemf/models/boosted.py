@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -50,6 +50,8 @@ class Boosted(Model):
 
     `Quantiles` and `BoostedLevels` describe the attributes.
     """
+
+    _known_remedy: ClassVar = "use update (or fastemf update), which takes both"
 
     fits: Fits
     labels: tuple[Labels | None, Labels | None]
