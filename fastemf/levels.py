@@ -139,7 +139,7 @@ def complete_levels(
     """
     levels = check_levels(omegas)
     side = ItemTables(row_features, col_features)
-    if not boost and any(one is not None for one in (features, *side)):
+    if not boost and any(one is not None for one in (features, *side[:2])):
         raise ValueError("features, row_features and col_features need boost=True")
     if boost and validation is not None:
         raise ValueError("validation must be None for boost=True")
