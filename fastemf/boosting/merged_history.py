@@ -68,17 +68,21 @@ def merge_history(
 
 
 class _Curves:
-    """Distributions of groups: earlier ones, linear between knots, and new values."""
+    """Distributions of groups: earlier ones, smooth between knots, and new values.
+
+    The distribution function of the earlier values is a monotone cubic in each interval, with one
+    slope at each knot: with two, quantiles would drift to the side with the smaller one.
+    """
 
     def __init__(
         self, levels: Floats, knots: Floats, counts: Floats, groups: Ints, values: Floats,
         weights: Floats,
     ) -> None:  # fmt: skip
-        order = np.argsort(levels, kind="stable")
-        self._levels = levels[order]
+        self._levels, order = np.unique(levels, return_index=True)
         self._knots = np.maximum.accumulate(np.nan_to_num(knots[:, order]), axis=1)
-        self._counts, self._groups, self._values = counts, groups, values
-        self._weights = weights
+        self._slopes = _slopes(self._levels, self._knots)
+        self._counts, self._groups = counts, groups
+        self._values, self._weights = values, weights
         size = counts.size
         self._total = counts + np.bincount(groups, weights, size)
         low, high = np.full(size, np.inf), np.full(size, -np.inf)
@@ -102,12 +106,25 @@ class _Curves:
         is_below = self._values <= x[self._groups]
         new = np.bincount(self._groups, self._weights * is_below, x.size)
         earlier = np.zeros(x.size)
-        for (p, q), (a, b) in zip(
-            zip(self._levels[:-1], self._levels[1:], strict=True),
-            zip(self._knots.T[:-1], self._knots.T[1:], strict=True),
-            strict=True,
-        ):
+        for at in range(self._levels.size - 1):
+            p, q = self._levels[at : at + 2]
+            (a, b), (c, d) = self._knots.T[at : at + 2], self._slopes.T[at : at + 2]
             width = b - a
-            inside = np.divide(x - a, width, out=np.ones_like(x), where=width > 0)
-            earlier = np.where(x >= a, p + (q - p) * np.clip(inside, 0, 1), earlier)
+            t = np.divide(x - a, width, out=np.ones_like(x), where=width > 0).clip(0, 1)
+            # The cubic with these values and slopes at both ends.
+            rise = t * t * (3 - 2 * t)
+            found = p + (q - p) * rise + width * t * (1 - t) * ((1 - t) * c - t * d)
+            earlier = np.where(x >= a, found, earlier)
         return np.asarray(self._counts * earlier + new)
+
+
+def _slopes(levels: Floats, knots: Floats) -> Floats:
+    """Return the slope at each knot: the harmonic mean of those of the intervals beside it.
+
+    It is at most twice the smaller one, so that the cubics increase.
+    """
+    inverse = np.diff(knots) / np.diff(levels)
+    total = inverse[:, :-1] + inverse[:, 1:]
+    inner = np.divide(2.0, total, out=np.zeros_like(total), where=total > 0)
+    ends = np.zeros((len(knots), 1))
+    return np.hstack([ends, inner, ends])

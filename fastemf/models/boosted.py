@@ -227,8 +227,6 @@ class Boosted(Model):
             self.axes, R_new, names, weights, shape, strict=False,
             features=self._ask_features(features), censored=self._find_censored(R_new, censored),
         )  # fmt: skip
-        if not given.values.size:
-            raise ValueError("R_new must hold an observation, got none")
         items = (row_features, col_features)
         with UniqueWarnings(leave_out=ConvergenceWarning):
             parts = update_boosted(self, given, items, count_threads(n_jobs))

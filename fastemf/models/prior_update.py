@@ -55,7 +55,9 @@ class NewCells(NamedTuple):
     def observe(self, dtype: np.dtype, values: Floats, n_threads: int) -> Observations:
         """Group the observations, with other values, by row and by column."""
         given = (self.rows, self.cols, values.astype(dtype))
-        return observe(given, weights=self.weights, shape=self.shape, n_threads=n_threads)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of zeros, which residuals may be
+            return observe(given, weights=self.weights, shape=self.shape, n_threads=n_threads)
 
 
 def update_factors(
