@@ -89,7 +89,8 @@ class CoverageReport(Tabular):
         of all values, ``"column"`` the shrunken quantile of the column, ``"row + column"`` a sum
         of row and column effects, and ``"larger of both"`` the larger of the last two.
     measured : bool
-        False after `Quantiles.fold_in`: the figures then refer to the original rows and columns.
+        False after `Quantiles.fold_in`, `extend` and `update`, and if a refit kept the trees: the
+        figures then refer to the earlier data.
     verifiable : float
         Proportion of the cells that `coverage`, `interval`, `deciles`, `dense_coverage` and `cells`
         describe. It is below 1 if values are censored, because the coverage of a quantile beyond

@@ -188,7 +188,7 @@ class _LastSteps(NamedTuple):
         cells = cells.select(kept.observed.at)
         levels = measure_levels(cells, kept.observed.fitted, self.objectives)
         before = combination.levels
-        moved = find_moved(levels, before, cells.effective_size, self.objectives)
+        moved = find_moved(levels, before, self.objectives)
         record = replace(
             record, trees_kept=not moved, coverage=levels, before=before, moved=moved
         )  # fmt: skip

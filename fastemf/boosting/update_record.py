@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +13,9 @@ from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.metrics import effective_omega
 from fastemf.support.arrays import Floats
 
-# Trees are kept while the confidence interval of each coverage reaches the range from the quantile
-# to the coverage in the training data, extended by this proportion of the quantile's rarer side:
-# 0.005 for p95, 0.001 for p99.
-TOLERANCE = 0.1
+# Coverage has moved if it is farther than this proportion of the rarer side (0.01 for p95, 0.002 for
+# p99) from the range between the quantile and the coverage in the training data.
+TOLERANCE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,9 @@ class UpdateRecord:
         ]
         if self.coverage:
             found = ", ".join(f"{one:.4f}" for one in self.coverage)
-            where = "with the earlier trees" if self.all_data else "of the new observations before"
+            where = (
+                "with the earlier trees" if self.all_data else "of the new observations before that"
+            )
             lines.append(f"coverage {where}: {found}")
         if self.moved:
             moved = ", ".join(f"{one:g}" for one in self.moved)
@@ -99,16 +101,17 @@ def measure_levels(
 
 
 def find_moved(
-    levels: tuple[float, ...], before: tuple[float, ...], count: float,
-    objectives: tuple[Objective, ...],
+    levels: tuple[float, ...], before: tuple[float, ...], objectives: tuple[Objective, ...],
+    count: float = math.inf,
 ) -> tuple[float, ...]:  # fmt: skip
-    """Return the quantiles whose coverage in `count` cells has moved.
+    """Return the quantiles whose coverage has moved.
 
-    That `before` is of the training data of the trees, in which it is often farther from 0.5.
+    That `before` is of the training data of the trees, in which it is often farther from 0.5. The
+    coverage of `count` new cells moves by chance; that of all data less, because most are the same.
     """
     moved = []
     for one, level, reference in zip(objectives, levels, before, strict=True):
-        low, high = wilson_interval(level, count)
+        low, high = (level, level) if math.isinf(count) else wilson_interval(level, count)
         slack = TOLERANCE * min(one.level, 1 - one.level)
         least, most = min(one.level, reference), max(one.level, reference)
         if not (low - slack <= most and least <= high + slack):

@@ -65,7 +65,8 @@ class LevelReport:
         The figures of known pairs, and of cells that were presented as if their row, their column
         or both were new.
     measured : bool
-        False after `fold_in`: the figures then refer to the original rows and columns.
+        False after `fold_in`, `extend` and `update`, and if a refit kept the trees: the figures
+        then refer to the earlier data.
     """
 
     omega: float

@@ -216,7 +216,7 @@ def _record(
         levels, before = (
             measure_levels(cells, predicted, objectives), tuple(one.level for one in objectives)
         )  # fmt: skip
-        moved = find_moved(levels, before, cells.effective_size, objectives)
+        moved = find_moved(levels, before, objectives, cells.effective_size)
     touched = [np.unique(side.positions) for side in grown]
     updated = [
         int(np.count_nonzero(side.earlier[at] >= 0))
