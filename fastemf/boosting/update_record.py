@@ -13,8 +13,8 @@ from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.metrics import effective_omega
 from fastemf.support.arrays import Floats
 
-# Coverage has moved if it is farther than this proportion of the rarer side (0.01 for p95, 0.002 for
-# p99) from the range between the quantile and the coverage in the training data.
+# Coverage has moved if it is farther than this proportion of the rarer side (0.01 for p95, 0.002
+# for p99) from the range between the quantile and the coverage in the training data.
 TOLERANCE = 0.2
 
 
