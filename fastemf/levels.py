@@ -145,7 +145,7 @@ def complete_levels(
         raise ValueError("validation must be None for boost=True")
     is_default = isinstance(init, str) and init == "spectral"
     if boost and not is_default and not isinstance(init, BoostedLevels):
-        raise TypeError(f"init must be BoostedLevels for boost=True, got {init!r}")
+        raise TypeError(f'init must be "spectral" or BoostedLevels for boost=True, got {init!r}')
     settings = Settings(
         omega=levels[0], **as_rank(k), reg=reg, intercepts=intercepts, init=init, tol=tol,
         max_iter=max_iter, solver=as_solver(solver), validation=as_validation(validation),

@@ -41,7 +41,7 @@ def complete_quantiles(
     calibrate: str | None = None,
     reg: Any = "auto",
     intercepts: bool = True,
-    init: Quantiles | None = None,
+    init: Any = "spectral",
     tol: float = 1e-4,
     max_iter: int = 100,
     solver: str | Solver = "auto",
@@ -112,15 +112,15 @@ def complete_quantiles(
     intercepts
         As in `complete`, but True by default.
     init
-        An earlier model, of data that may have fewer rows and columns. Rows and columns are matched
-        by label, or else by index. The fits start from those of the model, and ``reg="auto"`` keeps
-        their ridges. The linear starts and the trees are kept if quantiles, side features and
-        groups are the same, and if the coverage of the quantiles has not moved: with fits that have
-        not seen the cells, it must be within a fifth of min(τ, 1 − τ) of the range from τ to the
-        coverage of the same trees in the earlier data. Otherwise they are trained anew.
-        `Quantiles.updated` states whether they were kept.
-        If so, ``coverage`` is that of the earlier model, marked as not measured, because trees
-        that have seen most of the data would look too good.
+        ``"spectral"``: a new fit. Otherwise an earlier model, of data that may have fewer rows and
+        columns. Rows and columns are matched by label, or else by index. The fits start from those
+        of the model, and ``reg="auto"`` keeps their ridges. The linear starts and the trees are
+        kept if quantiles, side features and groups are the same, and if the coverage of the
+        quantiles has not moved: with fits that have not seen the cells, it must be within a fifth
+        of min(τ, 1 − τ) of the range from τ to the coverage of the same trees in the earlier data.
+        Otherwise they are trained anew. `Quantiles.updated` states whether they were kept. If so,
+        ``coverage`` is that of the earlier model, marked as not measured, because trees that have
+        seen most of the data would look too good.
     tol
         As in `complete`, but larger by default, because predictions are means of five fits.
     solver
@@ -179,15 +179,21 @@ def complete_quantiles(
     >>> quantiles = fastemf.complete_quantiles(R, (0.5, 0.9), k=2, row_features=ages)
     >>> quantiles.predict(3, 7, row_features={"age": 33}).shape
     (2,)
+
+    A start from an earlier model:
+
+    >>> again = fastemf.complete_quantiles(R, (0.5, 0.9), k=2, row_features=ages, init=quantiles)
+    >>> again.updated.ridges_kept
+    True
     """
     objectives = tuple(Objective(QUANTILE, tau) for tau in check_quantiles(taus))
-    if init is not None and not isinstance(init, Quantiles):
-        raise TypeError(f"init must be Quantiles, got {init!r}")
+    if not isinstance(init, Quantiles) and not (isinstance(init, str) and init == "spectral"):
+        raise TypeError(f'init must be "spectral" or Quantiles, got {init!r}')
     settings = Settings(
         omega=FIRST_LEVEL, **as_rank(k), reg=reg, intercepts=intercepts, tol=tol,
-        init="spectral" if init is None else init, max_iter=max_iter,
-        solver=check_boosted_solver(solver), random_state=random_state, n_jobs=n_jobs,
-        callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
+        init=init, max_iter=max_iter, solver=check_boosted_solver(solver),
+        random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
+        checkpoint=as_checkpoint(checkpoint),
     )  # fmt: skip
     if calibrate is not None:
         check_choice(calibrate, "calibrate", ("groups",))
@@ -230,13 +236,11 @@ def _report(
     )
 
 
-def _keep_reports(
-    init: Quantiles | None, update: UpdateRecord | None
-) -> tuple[CoverageReport, ...] | None:
+def _keep_reports(init: Any, update: UpdateRecord | None) -> tuple[CoverageReport, ...] | None:
     """Return the reports of an earlier model whose trees are kept.
 
     The trees have seen most of the data, so that new reports would be too optimistic.
     """
-    if init is None or update is None or not update.trees_kept:
+    if update is None or not update.trees_kept:
         return None
     return tuple(replace(report, measured=False) for report in init.coverage)
