@@ -318,6 +318,16 @@ def test_features_of_new_items_are_those_given():
     np.testing.assert_array_equal(absent.features.cols.values[-1], [np.nan])
 
 
+def test_histories_of_a_sample_count_new_observations_in_proportion(monkeypatch):
+    monkeypatch.setattr("fastemf.boosting.observed_cells.MAX_SAMPLE", 800)
+    old = complete_quantiles(OLD, TAUS, 2, **NAMES)
+    assert old.features.proportion == pytest.approx(800 / 1500)
+    new = old.update(LATER)
+    for before, after in zip(old.features.history, new.features.history, strict=True):
+        counted = np.sum(after[:, 0]) - np.sum(before[:, 0])
+        assert counted == pytest.approx(len(LATER) * (1 - 1 / FOLDS) * 800 / 1500)
+
+
 def test_censored_observations_are_imputed():
     limit = float(LOG.ms.quantile(0.9))
     recorded = LOG.assign(ms=LOG.ms.clip(upper=limit))
