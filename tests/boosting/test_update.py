@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from scenes import refuses
+from scenes import refuses, resuming
 
 import fastemf
 from fastemf import complete_levels, complete_quantiles
@@ -143,6 +143,17 @@ def test_a_store_is_refitted_as_a_table(tmp_path):
     found = [complete_quantiles(data, TAUS, 2, init=day_one(), **names) for data, names in
              ((store, {}), (both, NAMES))]  # fmt: skip
     np.testing.assert_array_equal(*map(predict, found))
+
+
+def test_a_refit_can_be_resumed(tmp_path):
+    path = tmp_path / "state.npz"
+    complete_quantiles(OLD, TAUS, 2, checkpoint=path, **NAMES)
+    with pytest.raises(fastemf.CheckpointError, match="init"):
+        complete_quantiles(OLD, TAUS, 2, init=day_one(), **resuming(path), **NAMES)
+    path = tmp_path / "refit.npz"
+    for _ in range(2):
+        found = complete_quantiles(LOG, TAUS, 2, init=day_one(), **resuming(path), **NAMES)
+        np.testing.assert_array_equal(predict(found), predict(refitted()))
 
 
 def test_trees_are_trained_anew_where_coverage_has_moved():
