@@ -79,9 +79,11 @@ def fit_over_time(
         return fit(data, settings)
     start = latest_from(times_of(observed))
     latest = times_of(observed) >= start
-    # The fit itself alone draws from a generator, writes checkpoints and calls callbacks.
+    # The fit itself alone draws from a generator, writes checkpoints and calls callbacks. An
+    # earlier model, from which it may start, may have seen the latest observations.
     own = replace(
         settings, checkpoint=None, callback=None,
+        init=settings.init if isinstance(settings.init, str) else "spectral",
         random_state=settings.random_state if type(settings.random_state) is int else 0,
     )  # fmt: skip
     with warnings.catch_warnings():

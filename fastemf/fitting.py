@@ -214,7 +214,7 @@ def _choose_start(
         return lambda _: pad_rank(result.factors, engine.n_factors(result.factors[0]), k)
 
     def start(_: CompletionEngine) -> Factors:
-        theirs = _start_from_model(init, engine, k, rng)
+        theirs = start_from_model(init, engine, k, rng)
         if result is None:
             return theirs
         # An earlier model may lack factors, which would stay zero, or be of another level.
@@ -229,7 +229,7 @@ def _choose_start(
     return start
 
 
-def _start_from_model(
+def start_from_model(
     model: Factorization, engine: CompletionEngine, k: int, rng: np.random.Generator
 ) -> Factors:
     """Start from an earlier model, with its intercepts around the mu of the engine."""

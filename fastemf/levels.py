@@ -106,11 +106,12 @@ def complete_levels(
     boost
         Whether boosted trees combine the predictions of cross-fitted models at these levels, as in
         `complete_quantiles`, but for the expectile loss. This is usually sharper, takes longer and
-        needs LightGBM. `init` and `validation` must then have their defaults.
+        needs LightGBM. `validation` must then be None.
     features, row_features, col_features
         Side features, as in `complete_quantiles`; they need ``boost=True``.
     init
-        Start of the first fit, as in `complete`.
+        Start of the first fit, as in `complete`; with ``boost=True``, an earlier model, as in
+        `complete_quantiles`.
     solver
         As in `complete`. ``anneal`` of a `Solver` only applies to the first fit.
     callback
@@ -150,8 +151,11 @@ def complete_levels(
     side = ItemTables(row_features, col_features)
     if not boost and any(one is not None for one in (features, *side)):
         raise ValueError("features, row_features and col_features need boost=True")
-    if boost and (validation is not None or not isinstance(init, str) or init != "spectral"):
-        raise ValueError("init and validation must have their defaults for boost=True")
+    if boost and validation is not None:
+        raise ValueError("validation must be None for boost=True")
+    is_default = isinstance(init, str) and init == "spectral"
+    if boost and not is_default and not isinstance(init, BoostedLevels):
+        raise TypeError(f'init must be "spectral" or BoostedLevels for boost=True, got {init!r}')
     check_half_life(half_life, time)
     settings = Settings(
         omega=min(levels, key=lambda omega: abs(omega - FIRST_LEVEL)), **as_rank(k), reg=reg,
@@ -210,11 +214,18 @@ def _fit_boosted_levels(
     data: Data, settings: Settings, levels: tuple[float, ...], side: SideTables
 ) -> Fitted:
     """Fit levels with boosted trees."""
+    init = settings.init
     objectives = tuple(Objective(EXPECTILE, omega) for omega in levels)
     others = tuple(omega for omega in levels if omega != settings.omega)
     fit = fit_boosted(data, settings, objectives, others, side)
-    reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
-    model = BoostedLevels(fit.fits, fit.labels, fit.normal, fit.features, fit.combination, reports)
+    if fit.update is not None and fit.update.trees_kept:  # the trees have seen most of the data
+        reports = tuple(replace(report, measured=False) for report in init.reports)
+    else:
+        reports = tuple(_report_level(fit, t, one) for t, one in enumerate(objectives))
+    model = BoostedLevels(
+        fit.fits, fit.labels, fit.marks, fit.normal, fit.features, fit.combination, fit.update,
+        reports,
+    )  # fmt: skip
     return Fitted(model, fit.measure(objectives, fit.observed))
 
 

@@ -7,9 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+from fastemf.boosting.combination import Combination
+from fastemf.boosting.coverage_report import CoverageReport
 from fastemf.boosting.fit import BoostedFit, ItemTables, check_boosted_solver, fit_boosted
+from fastemf.boosting.model_fit import OutOfFold
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.out_of_fold import calibrate_groups, find_groups, report_out_of_fold
+from fastemf.boosting.update_record import UpdateRecord
 from fastemf.drift import Fitted, fit_over_time
 from fastemf.features.times import check_half_life
 from fastemf.models.held_out import report_held_out
@@ -50,6 +54,7 @@ def complete_quantiles(
     calibrate: str | None = None,
     reg: Any = "auto",
     intercepts: bool = True,
+    init: Any = "spectral",
     tol: float = 1e-4,
     max_iter: int = 100,
     solver: str | Solver = "auto",
@@ -132,6 +137,16 @@ def complete_quantiles(
         Apply to each fit, as in `complete`.
     intercepts
         As in `complete`, but True by default.
+    init
+        ``"spectral"``: a new fit. Otherwise an earlier model, of data that may have fewer rows and
+        columns. Rows and columns are matched by label, or else by index. The fits start from those
+        of the model, and ``reg="auto"`` keeps their ridges. The linear starts and the trees are
+        kept if quantiles, side features and groups are the same, and if the coverage of the
+        quantiles has not moved: with fits that have not seen the cells, it must be within a fifth
+        of min(τ, 1 − τ) of the range from τ to the coverage of the same trees in the earlier data.
+        Otherwise they are trained anew. `Quantiles.updated` states whether they were kept. If so,
+        ``coverage`` is that of the earlier model, marked as not measured, because trees that have
+        seen most of the data would look too good.
     tol
         As in `complete`, but larger by default, because predictions are means of five fits.
     solver
@@ -201,13 +216,20 @@ def complete_quantiles(
     >>> time = list(range(R.nnz))
     >>> fastemf.complete_quantiles(R, (0.5, 0.9), k=2, time=time).drift.differs
     False
+    A start from an earlier model:
+
+    >>> again = fastemf.complete_quantiles(R, (0.5, 0.9), k=2, row_features=ages, init=quantiles)
+    >>> again.updated.ridges_kept
+    True
     """
     objectives = tuple(Objective(QUANTILE, tau) for tau in check_quantiles(taus))
+    if not isinstance(init, Quantiles) and not (isinstance(init, str) and init == "spectral"):
+        raise TypeError(f'init must be "spectral" or Quantiles, got {init!r}')
     settings = Settings(
         omega=FIRST_LEVEL, **as_rank(k), reg=reg, intercepts=intercepts, tol=tol,
-        max_iter=max_iter, solver=check_boosted_solver(solver), random_state=random_state,
-        n_jobs=n_jobs, callback=callback, progress=progress, checkpoint=as_checkpoint(checkpoint),
-        validation=as_validation(validation),
+        init=init, max_iter=max_iter, solver=check_boosted_solver(solver),
+        random_state=random_state, n_jobs=n_jobs, callback=callback, progress=progress,
+        checkpoint=as_checkpoint(checkpoint), validation=as_validation(validation),
     )  # fmt: skip
     check_half_life(half_life, time)
     if calibrate is not None:
@@ -224,8 +246,11 @@ def complete_quantiles(
         side_tables = side.read(given, names)
 
         def fit(data: Data, own: Settings) -> Fitted:
-            found = fit_boosted(data, own, objectives, tuple(OTHER_LEVELS), side_tables)
-            return _make_quantiles(found, objectives, groups, calibrates=calibrate is not None)
+            found = fit_boosted(
+                data, own, objectives, tuple(OTHER_LEVELS), side_tables,
+                (groups, calibrate is not None),
+            )  # fmt: skip
+            return _make_quantiles(found, own.init, objectives, groups, calibrate)
 
         rng = settings.generator()
         data = hold_apart(given, settings.validation_data, rng, names, censored)
@@ -238,14 +263,30 @@ def complete_quantiles(
 
 
 def _make_quantiles(
-    fit: BoostedFit, objectives: tuple[Objective, ...], groups: str | None, *, calibrates: bool
-) -> Fitted:
+    fit: BoostedFit, init: Any, objectives: tuple[Objective, ...], groups: str | None,
+    calibrate: str | None,
+) -> Fitted:  # fmt: skip
     """Make the model of a fit, with the report of its coverage."""
+    combination, observed = fit.combination, fit.observed
+    coverage = _keep_reports(init, fit.update)
+    if coverage is None:
+        combination, observed, coverage = _report(fit, objectives, groups, calibrate)
+    model = Quantiles(
+        fit.fits, fit.labels, fit.marks, fit.normal, fit.features, combination, fit.update,
+        coverage, groups,
+    )  # fmt: skip
+    return Fitted(model, fit.measure(objectives, observed))
+
+
+def _report(
+    fit: BoostedFit, objectives: tuple[Objective, ...], groups: str | None, calibrate: str | None
+) -> tuple[Combination, OutOfFold, tuple[CoverageReport, ...]]:
+    """Report the coverage of all quantiles, calibrated by group if required."""
     combination, observed, masks = fit.combination, fit.observed, {}
     if groups is not None:
         found = find_groups(fit.cells, fit.features, len(fit.fits), groups)
         masks = found.masks(observed.at)
-        if calibrates:
+        if calibrate is not None:
             combination, observed = calibrate_groups(
                 fit.cells, observed, found, combination, fit.features
             )
@@ -253,7 +294,14 @@ def _make_quantiles(
         report_out_of_fold(fit.cells, t, one, observed, fit.cold, fit.censored, masks)
         for t, one in enumerate(objectives)
     )
-    model = Quantiles(
-        fit.fits, fit.labels, fit.normal, fit.features, combination, coverage, groups
-    )  # fmt: skip
-    return Fitted(model, fit.measure(objectives, observed))
+    return combination, observed, coverage
+
+
+def _keep_reports(init: Any, update: UpdateRecord | None) -> tuple[CoverageReport, ...] | None:
+    """Return the reports of an earlier model whose trees are kept.
+
+    The trees have seen most of the data, so that new reports would be too optimistic.
+    """
+    if update is None or not update.trees_kept:
+        return None
+    return tuple(replace(report, measured=False) for report in init.coverage)

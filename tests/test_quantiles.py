@@ -327,7 +327,7 @@ def test_folding_in_training_data_reproduces_predictions(axis):
     quantiles, first = of_generated(), (slice(20), slice(None))[:: 1 - 2 * axis]
     folded = quantiles.fold_in(TRAINING[first], axis=axis)
     assert not any(report.measured for report in folded.coverage)
-    assert "measured before rows or columns were folded in" in str(folded)
+    assert "measured before the update" in str(folded)
     block, before = everywhere(folded), everywhere(quantiles)[first]
     # In each fit a fifth of these cells is new: the fits without them knew less.
     assert np.median(np.abs(np.log(block / before))) < 0.1

@@ -22,7 +22,6 @@ EXCEPTIONS = {
     fastemf.complete_quantiles: {
         "omega": "several quantiles: taus",
         "intercepts": "True, since without intercepts the features predict poorly",
-        "init": "fits start from one another",
         "tol": "1e-4, since predictions are means of five fits",
     },
     fastemf.select: {

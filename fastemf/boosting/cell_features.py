@@ -57,6 +57,8 @@ class CellFeatures:
         Side features of rows and of columns.
     observed
         Schema of the features of observations.
+    proportion
+        Proportion of the observations that the histories count.
     """
 
     objectives: tuple[Objective, ...]
@@ -67,6 +69,7 @@ class CellFeatures:
     rows: FeatureTable
     cols: FeatureTable
     observed: FeatureSchema
+    proportion: float
 
     @cached_property
     def _blocks(self) -> Pair:
@@ -213,13 +216,14 @@ def fit_cell_features(
     residuals: Floats,
     objectives: tuple[Objective, ...],
     side: tuple[FeatureTable, FeatureTable, FeatureSchema],
+    kappas: Floats | None = None,
 ) -> list[CellFeatures]:
     """Compute the features of cells without the observations of each fold.
 
-    `residuals` are those of the location fits, by fold.
+    `residuals` are those of the location fits, by fold, and `kappas` those of an earlier model.
     """
     centres = np.array([one.centre(cells.values, cells.weights) for one in objectives])
-    kappas = _choose_kappas(cells, objectives)
+    kappas = _choose_kappas(cells, objectives) if kappas is None else kappas
     found = []
     for fold in range(FOLDS):
         kept = cells.folds != fold
@@ -234,7 +238,11 @@ def fit_cell_features(
             )
             for axis, (groups, size, logs) in enumerate(sides)
         )
-        found.append(CellFeatures(objectives, (row, col), scales.mean, centres, kappas, *side))
+        found.append(
+            CellFeatures(
+                objectives, (row, col), scales.mean, centres, kappas, *side, cells.proportion
+            )
+        )
     return found
 
 

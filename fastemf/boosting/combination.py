@@ -45,6 +45,9 @@ class Combination:
         For cells whose row or column is unknown or has no observations.
     low, high
         Range of the data.
+    levels
+        Coverage of the quantiles (or effective omegas of the levels) by starts and trees in the
+        training data, from out-of-fold columns.
     shifts
         Shifts of predictions by group, which calibrate them.
     """
@@ -53,6 +56,7 @@ class Combination:
     cold: tuple[Part, ...]
     low: float
     high: float
+    levels: tuple[float, ...]
     shifts: GroupShifts | None = None
 
     def predict(self, features: CellFeatures, columns: Floats, i: Indices, j: Indices) -> Floats:

@@ -89,7 +89,8 @@ class CoverageReport(Tabular):
         of all values, ``"column"`` the shrunken quantile of the column, ``"row + column"`` a sum
         of row and column effects, and ``"larger of both"`` the larger of the last two.
     measured : bool
-        False after `Quantiles.fold_in`: the figures then refer to the original rows and columns.
+        False after `Quantiles.fold_in`, `extend` and `update`, and if a refit kept the trees: the
+        figures then refer to the earlier data.
     verifiable : float
         Proportion of the cells that `coverage`, `interval`, `deciles`, `dense_coverage` and `cells`
         describe. It is below 1 if values are censored, because the coverage of a quantile beyond
@@ -165,7 +166,7 @@ class CoverageReport(Tabular):
 
     @property
     def _title(self) -> str:
-        about = "" if self.measured else ", measured before rows or columns were folded in"
+        about = "" if self.measured else ", measured before the update"
         return f"coverage and pinball loss of {quantile_name(self.tau)}{about}"
 
     @property
@@ -189,7 +190,7 @@ class CoverageReport(Tabular):
             f"{_ratio(self.pinball, best)} relative to the best baseline"
         )
         if not self.measured:
-            parts.append("measured before rows or columns were folded in")
+            parts.append("measured before the update")
         lines = [f"{quantile_name(self.tau)}: {'; '.join(parts)}"]
         return "\n".join([*lines, *(f"    {group}" for group in (*self.cold, *self.groups))])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from fastemf.models.factorization import Factorization
 from fastemf.solver.alternation import alternate
 from fastemf.solver.checkpoint import CheckpointFile, open_checkpoint
 from fastemf.solver.engine import CompletionEngine
+from fastemf.solver.records import Ridge
 from fastemf.solver.settings import Settings, checkpoint_for
 from fastemf.solver.start import Factors, pad_rank, starting_factors
 from fastemf.solver.weighting import Pair
@@ -25,12 +26,20 @@ from fastemf.sources.gathering import gather_small
 from fastemf.sources.source import Source
 from fastemf.support.arrays import Floats
 from fastemf.tuning.baselines import TrainingBaselines, fit_baselines
-from fastemf.tuning.noise import measure_noise, noise_family
+from fastemf.tuning.noise import (
+    make_weighting,
+    measure_noise,
+    noise_family,
+    unit_variances,
+    update_variances,
+)
+from fastemf.tuning.record import Tuning
 from fastemf.tuning.result_file import resume_or_tune
 from fastemf.tuning.ridge_path import rescale_result
-from fastemf.tuning.trial import TuningResult
+from fastemf.tuning.trial import TuningResult, run_sweeps
 
 FIRST_LEVEL = 0.5  # which is tuned; other levels reuse its tuning
+NEW_SWEEPS = 2  # after which the noise scales of new rows and columns are estimated
 SEED = 0  # of everything random in a tuning but the folds
 
 
@@ -58,6 +67,9 @@ class CrossFit:
         Name of the source in the names of checkpoints.
     digests
         Returns fingerprints of the data, for checkpoints.
+    earlier
+        Fits of an earlier model by level, in the order of the data. The fits start from them, and
+        ``reg="auto"`` keeps their ridges.
     """
 
     def __init__(
@@ -67,7 +79,9 @@ class CrossFit:
         settings: Settings,
         name: str,
         digests: Callable[[], list[str]],
+        earlier: Mapping[float, FoldFits] | None = None,
     ) -> None:
+        self._earlier = {} if earlier is None else earlier
         self._source, self._marks, self._settings = gather_small(source), marks, settings
         self._name, self._digests = name, digests
         self._tuning: TuningResult | None = None  # of the first level
@@ -111,7 +125,9 @@ class CrossFit:
         is_first = omega == FIRST_LEVEL
         engine = self._first_engine if is_first else fitting.make_engine(self._source, settings)
         checkpoint = self._open_checkpoint(settings, 0)
-        if settings.reg == "auto" and is_first:  # the checkpoint of the first fold keeps it
+        if settings.reg == "auto" and is_first and self._earlier:
+            self._tuning = self._keep_tuning(engine)
+        elif settings.reg == "auto" and is_first:  # the checkpoint of the first fold keeps it
             found = resume_or_tune(checkpoint, engine, settings, SEED, self._marks)
             self._tuning = found if isinstance(found, TuningResult) else None
         tuning = self._tuning
@@ -120,10 +136,40 @@ class CrossFit:
         if tuning is not None and tuning.family == "noise":
             tuning = None  # the ridge of each fit adapts to its noise
         for fold in range(FOLDS):
-            sample = CellSample(self._marks, fold_part(fold)).rest()
+            own, kept = engine.replace(sample=self._rest(fold)), self._earlier.get(omega)
+            if tuning is not None and kept is not None:
+                ridge = Ridge(kept[fold].reg, kept[fold].intercept_reg)
+                tuning = tuning._replace(ridge=ridge)
+            if kept is not None:
+                self._starts[omega] = start_from(kept[fold], own)
             if fold > 0:
                 checkpoint = self._open_checkpoint(settings, fold)
-            yield self._fit_fold(engine.replace(sample=sample), tuning, settings, checkpoint)
+            yield self._fit_fold(own, tuning, settings, checkpoint)
+
+    def _rest(self, fold: int) -> CellSample:
+        return CellSample(self._marks, fold_part(fold)).rest()
+
+    def _keep_tuning(self, engine: CompletionEngine) -> TuningResult:
+        """Return the tuning of the earlier fits, with the noise scales of new rows and columns."""
+        fit = self._earlier[FIRST_LEVEL][0]
+        ridge = Ridge(fit.reg, fit.intercept_reg)
+        engine = engine.replace(sample=self._rest(0))
+        start = start_from(fit, engine)
+        variances = unit_variances(engine.masses)
+        if fit.rows.noise is not None and fit.cols.noise is not None:
+            variances = fit.rows.noise.variances, fit.cols.noise.variances
+            weighted = engine.replace(weighting=make_weighting(fit.family, engine, variances))
+            factors, _ = run_sweeps(weighted, start, ridge, self._settings, NEW_SWEEPS, 0.0)
+            leverages = weighted.leverages(*factors, ridge)
+            found = update_variances(weighted, factors, leverages, variances)
+            for known, own, new in zip(
+                variances, found, (fit.unseen_rows, fit.unseen_cols), strict=True
+            ):
+                known[new] = own[new]
+        baselines = 0.0 if fit.training is None else fit.training.ridge
+        return TuningResult(
+            fit.family, ridge, variances, start, 0.0, 0.0, 0.0, (), baselines, self._marks, Tuning()
+        )
 
     def _open_checkpoint(self, settings: Settings, fold: int) -> CheckpointFile | None:
         name = f"{self._name}-{settings.omega!r}-{fold}"
@@ -164,3 +210,8 @@ class CrossFit:
             return pad_rank(tuning.factors, engine.n_factors(tuning.factors[0]), settings.k)
         rng = np.random.default_rng(0)
         return starting_factors("spectral", engine, settings.k, rng, settings.n_threads)
+
+
+def start_from(fit: Factorization, engine: CompletionEngine) -> Factors:
+    """Start from an earlier fit of the same rows and columns, some of which are unseen."""
+    return fitting.start_from_model(fit, engine, fit.k, np.random.default_rng(0))

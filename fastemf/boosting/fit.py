@@ -15,11 +15,13 @@ from fastemf.boosting.cell_features import CellFeatures, fit_cell_features, mean
 from fastemf.boosting.combination import Combination
 from fastemf.boosting.coverage_report import FEWEST_BEYOND
 from fastemf.boosting.cross_fitting import FIRST_LEVEL, CrossFit
+from fastemf.boosting.earlier_model import EarlierModel, Side, align_model
 from fastemf.boosting.model_fit import Fits, OutOfFold, fit_combination
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
+from fastemf.boosting.update_record import UpdateRecord, find_moved, measure_levels
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.draws import draw_censored
 from fastemf.censoring.imputation import codes_as_values
@@ -30,10 +32,11 @@ from fastemf.inputs.tables import ColumnNames
 from fastemf.models.factorization import Factorization
 from fastemf.models.held_out import Figures, measure
 from fastemf.solver.settings import Settings, Solver, as_solver
-from fastemf.sources.cell_sample import FOLDS
+from fastemf.sources.cell_sample import FOLDS, Marks
 from fastemf.sources.mapped import map_values
 from fastemf.sources.open_source import Data
 from fastemf.sources.source import Source
+from fastemf.support.arrays import Floats
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import show_bars
 from fastemf.support.terminal import escape_control
@@ -54,6 +57,8 @@ class BoostedFit(NamedTuple):
     observed: OutOfFold
     cold: OutOfFold
     censored: CensoredCells | None
+    marks: Marks
+    update: UpdateRecord | None
 
     def measure(
         self, objectives: tuple[Objective, ...], observed: OutOfFold
@@ -95,23 +100,34 @@ class ItemTables(NamedTuple):
 
 def fit_boosted(
     data: Data, settings: Settings, objectives: tuple[Objective, ...], levels: tuple[float, ...],
-    side: SideTables,
+    side: SideTables, groups: tuple[str | None, bool] = (None, False),
 ) -> BoostedFit:  # fmt: skip
-    """Fit opened data: the first level, further `levels`, and trees for all objectives."""
+    """Fit opened data: the first level, further `levels`, and trees for all objectives.
+
+    `groups` are the name of a feature, and whether predictions are shifted by group.
+    """
     settings = settings.at_shape(data.fitted.shape)
+    earlier, update = None, None
+    if not isinstance(settings.init, str):
+        earlier = align_model(settings.init, data.fitted, settings)
+        data = replace(data, earlier_marks=earlier.marks)
     source, imputation = draw_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)
     _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
     normal = NormalScores.fit(cells.values, cells.weights)
-    of_values = CrossFit(source, data.marks, settings, "values", lambda: data.digests)
+    of_values = CrossFit(
+        source, data.marks, settings, "values", lambda: data.digests,
+        None if earlier is None else earlier.fits,
+    )  # fmt: skip
     location, residuals = of_values.location(cells, cells.values)
     by_level = [of_values.level(omega) for omega in levels]
     evaluated = {FIRST_LEVEL} | {one.level for one in objectives if one.kind == EXPECTILE}
     training = {omega: of_values.training(omega) for omega in sorted(evaluated)}
     of_scores = CrossFit(
-        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
-    )
+        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests,
+        None if earlier is None else {FIRST_LEVEL: earlier.of_scores},
+    )  # fmt: skip
     first = replace(
         location[0], value_name=data.value_name, imputation=imputation, censored=data.censored,
         weighted=data.is_weighted,
@@ -123,15 +139,71 @@ def fit_boosted(
     fits = (*of_levels, of_scores.level(FIRST_LEVEL))
     _warn_of_limits(fits, settings.max_iter)
     _warn_of_gaps(first)
-    by_fold = fit_cell_features(cells, residuals, objectives, side)
     with show_bars(settings.progress):
-        combination, observed, cold = fit_combination(
-            cells, fits, normal, by_fold, settings.n_threads
-        )
+        steps = _LastSteps(fits, normal, residuals, objectives, settings.n_threads)
+        combined = None
+        if earlier is not None:
+            combined, update = steps.keep(cells, side, earlier, groups)
+        if combined is None:
+            combined = steps.train(cells, side)
     return BoostedFit(
-        fits, (source.row_labels, source.col_labels), normal, mean_features(by_fold), combination,
-        cells, observed, cold, _censored_cells(data, cells),
+        fits, (source.row_labels, source.col_labels), normal, combined.features,
+        combined.combination, combined.cells, combined.observed, combined.cold,
+        _censored_cells(data, cells), data.marks, update,
     )  # fmt: skip
+
+
+class _Combined(NamedTuple):
+    """The features and the combination of a fit, with its out-of-fold predictions."""
+
+    cells: ObservedCells
+    features: CellFeatures
+    combination: Combination
+    observed: OutOfFold
+    cold: OutOfFold
+
+
+class _LastSteps(NamedTuple):
+    """The steps after the fits: features of cells, starts and trees."""
+
+    fits: Fits
+    normal: NormalScores
+    residuals: Floats
+    objectives: tuple[Objective, ...]
+    n_threads: int
+
+    def train(
+        self, cells: ObservedCells, side: Side, kappas: Floats | None = None,
+        kept: Combination | None = None,
+    ) -> _Combined:  # fmt: skip
+        """Train starts and trees, or evaluate those that are `kept`."""
+        by_fold = fit_cell_features(cells, self.residuals, self.objectives, side, kappas)
+        found = fit_combination(cells, self.fits, self.normal, by_fold, self.n_threads, kept)
+        return _Combined(cells, mean_features(by_fold), *found)
+
+    def keep(
+        self, cells: ObservedCells, side: Side, earlier: EarlierModel,
+        groups: tuple[str | None, bool],
+    ) -> tuple[_Combined | None, UpdateRecord]:  # fmt: skip
+        """Keep the starts and trees of an earlier model, unless their coverage has moved."""
+        record = UpdateRecord(
+            True, earlier.size, *earlier.counts, earlier.keeps_ridges, trees_kept=False
+        )  # fmt: skip
+        own, combination = earlier.features, earlier.combination
+        same = own.objectives == self.objectives and earlier.groups == groups
+        if not same or not earlier.has_schemas(side):
+            return None, record
+        features = FeatureTable(side[2], cells.features).recode(own.observed)
+        cells = replace(cells, features=features)
+        kept = self.train(cells, earlier.recode(side), own.kappas, combination)
+        cells = cells.select(kept.observed.at)
+        levels = measure_levels(cells, kept.observed.fitted, self.objectives)
+        before = combination.levels
+        moved = find_moved(levels, before, self.objectives)
+        record = replace(
+            record, trees_kept=not moved, coverage=levels, before=before, moved=moved
+        )  # fmt: skip
+        return None if moved else kept, record
 
 
 def _check_groups(name: str, schemas: tuple[FeatureSchema, ...]) -> None:

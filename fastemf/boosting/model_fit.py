@@ -13,11 +13,13 @@ import numpy as np
 
 from fastemf.boosting.cell_features import BASELINES, CellFeatures
 from fastemf.boosting.combination import Combination, Part, limit_and_sort
+from fastemf.boosting.forest import ForestPredictor
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.boosting.start import LinearStart, fit_start
 from fastemf.boosting.training import TrainingTable, boost
+from fastemf.boosting.update_record import measure_levels
 from fastemf.features.schema import SideFeatures
 from fastemf.models.bilinear import MeanFit
 from fastemf.models.factorization import Factorization
@@ -44,6 +46,7 @@ class OutOfFold(NamedTuple):
     at: Ints  # positions among the sampled observations
     kinds: Ints
     predicted: Floats  # (observations, objectives)
+    fitted: Floats  # likewise, by the starts and trees that were trained on all folds
     baselines: tuple[dict[str, Floats], ...]  # by objective
 
     def select(self, mask: Mask) -> OutOfFold:
@@ -51,7 +54,9 @@ class OutOfFold(NamedTuple):
         baselines = tuple(
             {name: values[mask] for name, values in one.items()} for one in self.baselines
         )
-        return OutOfFold(self.at[mask], self.kinds[mask], self.predicted[mask], baselines)
+        return OutOfFold(
+            self.at[mask], self.kinds[mask], self.predicted[mask], self.fitted[mask], baselines
+        )
 
 
 def predict_columns(
@@ -66,11 +71,12 @@ def predict_columns(
 
 def fit_combination(
     cells: ObservedCells, fits: Fits, normal: NormalScores, by_fold: list[CellFeatures],
-    n_threads: int,
+    n_threads: int, kept: Combination | None = None,
 ) -> tuple[Combination, OutOfFold, OutOfFold]:  # fmt: skip
     """Train all parts, given features of cells without the observations of each fold.
 
-    The out-of-fold predictions are of observations as they are, and of cold starts.
+    The out-of-fold predictions are of observations as they are, and of cold starts. The parts of
+    `kept`, if given, are not trained anew.
     """
     sample = np.flatnonzero(_uniform(cells, 0) < MOST_TRAINED / cells.values.size)
     kinds = _kinds_without_fold(cells, by_fold)[sample]
@@ -83,17 +89,25 @@ def fit_combination(
     is_hidden = np.zeros(cold.size, bool)
     is_hidden[unknown.size :] = _uniform(cells.select(masked), 2) < WITHOUT_FEATURES
     fitter = _Fitter(cells, fits, normal, by_fold, n_threads)
-    cold_parts, of_cold = fitter.fit(cold, cold_kinds, is_hidden)
+    known_kept, cold_kept = (None, None) if kept is None else (kept.known, kept.cold)
+    cold_parts, of_cold = fitter.fit(cold, cold_kinds, is_hidden, cold_kept)
     known_parts, of_known = cold_parts, of_cold.select(of_cold.kinds == KNOWN)  # if none is known
     if known.size:
-        known_parts, of_known = fitter.fit(known, kinds[is_known], np.zeros(known.size, bool))
+        is_hidden = np.zeros(known.size, bool)
+        known_parts, of_known = fitter.fit(known, kinds[is_known], is_hidden, known_kept)
     is_natural = np.isin(of_cold.at, unknown)
     if of_known.at.size:  # in the proportions of the data
         folds = np.unique(cells.folds[of_known.at])
         is_natural &= np.isin(cells.folds[of_cold.at], folds)
-    natural = of_cold.select(is_natural)
-    combination = Combination(known_parts, cold_parts, fitter.low, fitter.high)
-    return combination, join(of_known, natural), of_cold
+    observed = join(of_known, of_cold.select(is_natural))
+    levels, shifts = () if kept is None else kept.levels, None if kept is None else kept.shifts
+    if kept is None:
+        evaluated, objectives = cells.select(observed.at), by_fold[0].objectives
+        levels = measure_levels(evaluated, observed.fitted, objectives)
+    combination = Combination(
+        known_parts, cold_parts, fitter.low, fitter.high, levels, shifts
+    )  # fmt: skip
+    return combination, observed, of_cold
 
 
 class _Fitter:
@@ -107,7 +121,9 @@ class _Fitter:
         self.means = [[MeanFit([level[fold]]) for level in fits] for fold in range(FOLDS)]
         self.low, self.high = float(cells.values.min()), float(cells.values.max())
 
-    def fit(self, at: Ints, kinds: Ints, is_hidden: Mask) -> tuple[tuple[Part, ...], OutOfFold]:
+    def fit(
+        self, at: Ints, kinds: Ints, is_hidden: Mask, kept: tuple[Part, ...] | None
+    ) -> tuple[tuple[Part, ...], OutOfFold]:
         """Fit to the cells `at`, presented as of these kinds, some without side features."""
         cells, objectives = self.cells.select(at), self.by_fold[0].objectives
         i = np.where((kinds == NEW_ROW) | (kinds == BOTH_NEW), -1, cells.rows)
@@ -118,20 +134,41 @@ class _Fitter:
         table = TrainingTable(
             columns, cells.values, cells.weights, cells.folds, categorical, self.n_threads
         )
-        parts, predicted = [], np.empty((at.size, len(objectives)))
+        some = np.flatnonzero(table.is_evaluated)
+        if kept is None:
+            parts, predicted = self._train(table, cells)
+        else:
+            parts, predicted = self._limit(kept), None
+        cells, i, j = cells.select(some), i[some], j[some]
+        starts = np.stack([part.start.predict(columns[some]) for part in parts], axis=-1)
+        trees = ForestPredictor([part.forest for part in parts]).predict(columns[some])
+        fitted = self._finish(starts + trees, cells.folds, i, j)
+        if predicted is not None:
+            predicted = self._finish(predicted[some], cells.folds, i, j)
+        baselines = tuple(self._baselines(t, cells.folds, i, j) for t in range(len(objectives)))
+        return parts, OutOfFold(
+            at[some], kinds[some], fitted if predicted is None else predicted, fitted, baselines
+        )  # fmt: skip
+
+    def _train(self, table: TrainingTable, cells: ObservedCells) -> tuple[tuple[Part, ...], Floats]:
+        """Train the parts, and predict the evaluated cells out of fold."""
+        objectives, scale = self.by_fold[0].objectives, len(self.means[0])
+        parts, predicted = [], np.empty((cells.values.size, len(objectives)))
         for t, objective in enumerate(objectives):
-            start = self._start(t, columns, cells)
-            forest, predicted[:, t] = boost(table, start.predict(columns), objective)
+            start = self._start(t, table.columns, cells)
+            forest, predicted[:, t] = boost(table, start.predict(table.columns), objective)
             if objective.kind == QUANTILE:
                 start, predicted[:, t] = _calibrate(
-                    start, predicted[:, t], cells, columns[:, first - 1], first - 1, objective
+                    start, predicted[:, t], cells, table.columns[:, scale], scale, objective
                 )
             parts.append(Part(start, forest))
-        kept = np.flatnonzero(table.is_evaluated)
-        cells, i, j = cells.select(kept), i[kept], j[kept]
-        predicted = self._finish(predicted[kept], cells.folds, i, j)
-        baselines = tuple(self._baselines(t, cells.folds, i, j) for t in range(len(objectives)))
-        return tuple(parts), OutOfFold(at[kept], kinds[kept], predicted, baselines)
+        return tuple(parts), predicted
+
+    def _limit(self, kept: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Limit the starts of an earlier model to the range of these data."""
+        return tuple(
+            Part(part.start._replace(low=self.low, high=self.high), part.forest) for part in kept
+        )
 
     def _columns(self, cells: ObservedCells, i: Indices, j: Indices, is_hidden: Mask) -> Floats:
         """Return the columns of cells by the fits without their fold."""
@@ -231,5 +268,6 @@ def join(one: OutOfFold, other: OutOfFold) -> OutOfFold:
         {name: np.concatenate([ours[name], theirs[name]]) for name in ours}
         for ours, theirs in zip(one.baselines, other.baselines, strict=True)
     )
-    at, kinds, predicted = (np.concatenate(pair) for pair in zip(one[:3], other[:3], strict=True))
-    return OutOfFold(at, kinds, predicted, baselines)
+    at, kinds = (np.concatenate(pair) for pair in zip(one[:2], other[:2], strict=True))
+    predicted, fitted = (np.concatenate(pair) for pair in zip(one[2:4], other[2:4], strict=True))
+    return OutOfFold(at, kinds, predicted, fitted, baselines)

@@ -32,6 +32,8 @@ class ObservedCells:
         Hash of each cell. Repeated and mirrored observations share one.
     features
         Features of the observations, one row each.
+    proportion
+        Proportion of all observations that were sampled, about.
     """
 
     shape: tuple[int, int]
@@ -41,6 +43,7 @@ class ObservedCells:
     weights: Floats | None
     hashes: Ints
     features: Floats
+    proportion: float = 1.0
 
     @cached_property
     def folds(self) -> Ints:
@@ -59,7 +62,7 @@ class ObservedCells:
         weights = None if self.weights is None else self.weights[mask]
         return ObservedCells(
             self.shape, self.rows[mask], self.cols[mask], self.values[mask], weights,
-            self.hashes[mask], self.features[mask],
+            self.hashes[mask], self.features[mask], self.proportion,
         )  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def sample_cells(source: Source, marks: Marks) -> ObservedCells:
     table = source.features
     return ObservedCells(
         source.shape, rows, cols, values, weights if weights.size else None, cells,
-        np.empty((rows.size, 0)) if table is None else table.values[places],
+        np.empty((rows.size, 0)) if table is None else table.values[places], proportion,
     )  # fmt: skip
 
 

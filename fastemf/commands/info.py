@@ -65,6 +65,7 @@ def describe(model: Any) -> dict[str, Any]:
     if is_boosted:
         facts["fits"] = sum(map(len, model.fits))
         sides = ("rows", "columns", "observations")
+        facts["updated"] = None if model.updated is None else asdict(model.updated)
         facts["features"] = dict(zip(sides, map(list, model.features.names), strict=True))
         if hasattr(model, "coverage"):
             calibrated = model.combination.shifts is not None
@@ -167,6 +168,8 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
     for name, title in (("validation", "held out"), ("drift", "drift")):
         texts = facts[name]["verdict"] if name in facts else []
         lines += zip([title, *[""] * len(texts)], texts, strict=False)
+    if facts.get("updated"):
+        lines += _render_record(facts["updated"])
     return as_lines([*lines, *_render_update(facts)])
 
 
@@ -196,9 +199,17 @@ def _render_coverage(fields: dict[str, Any]) -> Lines:
     losses = ", ".join(f"{name} {loss:.4g}" for name, loss in report.baselines.items())
     texts.append(f"pinball loss {report.pinball:.4g}; baselines: {losses}")
     if not report.measured:
-        texts.append("measured before rows or columns were folded in")
+        texts.append("measured before the update")
     texts += map(str, groups)
     return list(zip([quantile_name(report.tau), *[""] * (len(texts) - 1)], texts, strict=True))
+
+
+def _render_record(fields: dict[str, Any]) -> Lines:
+    """Return the lines of an `UpdateRecord`."""
+    from fastemf.boosting.update_record import UpdateRecord
+
+    texts = UpdateRecord(**fields).lines()
+    return list(zip(["updated", *[""] * (len(texts) - 1)], texts, strict=True))
 
 
 def _render_boosted(fields: dict[str, Any]) -> Lines:

@@ -22,11 +22,12 @@ def add_commands(commands: Any) -> None:
     """Add the command."""
     parser = options.add_command(
         commands, "update", run,
-        "add new rows to a model, or refit it with --all",
-        "Fold the new rows of a log into a model, with the columns of the model fixed, and write a "
-        "model with the old and the new rows. Observations of old rows and of new columns are left "
-        "out and counted. With --all the file must contain all data, old and new, and the model is "
-        "refitted, starting from the old one. Columns of the table default to those of the fit.",
+        "add new data to a model, or refit it with --all",
+        "Update quantiles and boosted levels with the observations of a log: the factors of known "
+        "rows and columns, with the old ones as a prior, and those of new ones. Other models only "
+        "take new rows: observations of old rows and of new columns are left out and counted. With "
+        "--all the file must contain all data, old and new, and the model is refitted, starting "
+        "from the old one. Columns of the table default to those of the fit.",
     )  # fmt: skip
     options.add_model_file(parser)
     options.add_data(parser, stores=True, censored=True)
@@ -39,7 +40,7 @@ def add_commands(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Fold in new rows or refit, save the model and print it."""
+    """Update or refit a model, save it and print it."""
     check_out(args, replaces_model=True)
     from fastemf import load
 
@@ -47,8 +48,10 @@ def run(args: argparse.Namespace) -> None:
     facts: dict[str, Any]
     if args.everything:
         updated = _refit(args, model)
-        how = "refitted" if _is_boosted(model) else "refitted, starting from the old model"
+        how = "refitted, starting from the old model"
         facts = {"update": how, "gone": _count_gone(model, updated)}
+    elif _is_boosted(model):
+        updated, facts = _update(args, model), {"update": "updated with new observations"}
     else:
         updated, facts = _extend(args, model)
     updated.save(args.out)
@@ -77,7 +80,7 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
         half_life = None if math.isinf(drift.half_life) else drift.half_life
         settings |= {"time": drift.time, "half_life": half_life}
     if _is_boosted(model):
-        settings |= data | _features(args, model) | {"reg": _common_ridge(model)}
+        settings |= data | _features(args, model) | {"init": model}
         if not hasattr(model, "taus"):
             return complete_levels(omegas=model.omegas, boost=True, **settings)
         calibrate = None if model.combination.shifts is None else "groups"
@@ -99,12 +102,6 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
 
 def _is_boosted(model: Any) -> bool:
     return hasattr(model, "combination")
-
-
-def _common_ridge(model: Any) -> float | str:
-    """Return the ridge of all fits of a boosted model; those of a tuning differ."""
-    ridges = {fit.reg for level in model.fits for fit in level}
-    return ridges.pop() if len(ridges) == 1 else "auto"
 
 
 def _features(args: argparse.Namespace, model: Any) -> dict[str, Any]:
@@ -129,6 +126,16 @@ def _count_gone(model: Any, updated: Any) -> dict[str, int]:
         for old, new, what in zip(model.axes, updated.axes, ("rows", "columns"), strict=True)
     )
     return dict(zip(("rows", "columns"), counts, strict=True))
+
+
+def _update(args: argparse.Namespace, model: Any) -> Any:
+    """Update a boosted model with new observations."""
+    from fastemf.sources.open_source import is_store
+
+    if is_store(args.data):
+        raise ValueError(f"{args.data}: new observations must not be in a store; --all reads one")
+    data = read_model_data(args, model)
+    return model.update(data.pop("R"), n_jobs=args.jobs, **data, **item_features(args))
 
 
 def _extend(args: argparse.Namespace, model: Any) -> tuple[Any, dict[str, Any]]:

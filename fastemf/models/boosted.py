@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fastemf.boosting.model_fit import Fits, predict_columns
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.observed_cells import cells_in_memory
 from fastemf.boosting.residuals import leave_one_out_residuals
+from fastemf.boosting.update_record import UpdateRecord
 from fastemf.features.reading import (
     NAMES,
     encode_given,
@@ -24,12 +25,15 @@ from fastemf.features.reading import (
 from fastemf.features.schema import NOT_GIVEN, FeatureTable, SideFeatures
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import as_read, is_frame, is_table
+from fastemf.kernels.threads import count_threads
 from fastemf.models.bilinear import Axes, MeanFit, residuals
+from fastemf.models.boosted_update import update_boosted
 from fastemf.models.factorization import Factorization
 from fastemf.models.fold_in import impute_new, new_labels, ridge_of, weighted_engine
 from fastemf.models.model import Model
-from fastemf.models.reading import GivenFeatures
+from fastemf.models.reading import GivenFeatures, read_cells
 from fastemf.models.similarity import mean_distances
+from fastemf.sources.cell_sample import Marks, draw_marks
 from fastemf.sources.memory import Observations
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.memory import check_memory
@@ -47,11 +51,15 @@ class Boosted(Model):
     `Quantiles` and `BoostedLevels` describe the attributes.
     """
 
+    _known_remedy: ClassVar = "use update (or fastemf update), which takes both"
+
     fits: Fits
     labels: tuple[Labels | None, Labels | None]
+    marks: Marks
     normal: NormalScores
     features: CellFeatures
     combination: Combination
+    updated: UpdateRecord | None
 
     @cached_property
     def axes(self) -> Axes:
@@ -163,6 +171,68 @@ class Boosted(Model):
     def _distances(self, axis: int, item: int) -> Floats:
         return mean_distances([mean.axes for mean in self._means[:-1]], axis, item)
 
+    # --- new observations ------------------------------------------------------------------
+
+    def update(
+        self, R_new: Any, *, rows: str | None = None, cols: str | None = None,
+        values: str | None = None, weights: Any = None, censored: Any = None, shape: Any = None,
+        features: Any = None, n_jobs: int = -1, row_features: Any = None, col_features: Any = None,
+    ) -> Self:  # fmt: skip
+        """Update the model with new observations, without those of the earlier fit.
+
+        The rows and columns of the observations may be known or new. Known ones are solved again
+        with their old factors as a prior, which weighs as much as their old observations; new ones
+        are folded in. Statistics of rows and columns are updated. Ridges, linear starts and trees
+        are not: `updated` of the result reports the coverage of the new observations before the
+        update, and which quantiles have moved. To retrain trees, or to forget old observations,
+        refit with all data (``init=`` of `fastemf.complete_quantiles`).
+
+        The weight of the prior is an approximation: the number of old observations of a row, times
+        the mean over all columns of their squared factors. The order of the observations does not
+        matter, but two updates are not exactly one update with both.
+
+        Parameters
+        ----------
+        R_new
+            New observations, in any form that `fastemf.complete` accepts except a store. Tables and
+            triplets are matched by label, or else by index; unknown labels and larger indices are
+            new rows or columns.
+        rows, cols, values, weights, censored, shape, n_jobs
+            As in `fold_in`. A new observation counts as much as an old one of the same weight.
+        features
+            As in `evaluate`; used for the coverage before the update only.
+        row_features, col_features
+            Side features of the new rows and columns, as in `fold_in`. Those of known ones stay.
+
+        Returns
+        -------
+        Quantiles or BoostedLevels, like the model
+            New rows and columns follow the known ones in the order of their labels. The coverage
+            reports are those of the earlier model, and marked as not measured.
+
+        Examples
+        --------
+        >>> import fastemf
+        >>> R = fastemf.datasets.make_skewed(60, 50, rank=2, density=0.5, random_state=0).R.tocoo()
+        >>> i, j = R.coords
+        >>> first = (i < 55) & (R.data < 20)
+        >>> old, new = ((i[some], j[some], R.data[some]) for some in (first, ~first))
+        >>> quantiles = fastemf.complete_quantiles(old, (0.5, 0.9), k=2)
+        >>> updated = quantiles.update(new)
+        >>> updated.shape, updated.updated.new
+        ((60, 50), (5, 0))
+        """
+        names = self._column_names(R_new, (rows, cols, values))
+        given = read_cells(
+            self.axes, R_new, names, weights, shape, strict=False,
+            features=self._ask_features(features), censored=self._find_censored(R_new, censored),
+        )  # fmt: skip
+        items = (row_features, col_features)
+        with UniqueWarnings(leave_out=ConvergenceWarning):
+            parts = update_boosted(self, given, items, count_threads(n_jobs))
+        updated: Self = self._changed(**parts)
+        return updated
+
     # --- new rows and columns --------------------------------------------------------------
 
     def _fold_in(
@@ -180,7 +250,9 @@ class Boosted(Model):
         labels = new_labels(self.axes[axis], axis, observed)
         table = self._item_features(item_features, labels, observed.shape[axis], axis)
         features = self.features.fold_in(axis, cells_in_memory(observed), left_out, table)
-        return self._with_axis(axis, tuple(fits), features, labels)
+        rng = np.random.default_rng(int(self.marks[axis].sum()))  # other marks for the next
+        marks = draw_marks(unlabelled, rng)[axis]
+        return self._with_axis(axis, tuple(fits), features, labels, marks)
 
     def _item_features(self, given: Any, labels: Labels | None, n: int, axis: int) -> FeatureTable:
         """Read the side features of new rows (axis 0) or columns; absent ones are missing."""
@@ -198,14 +270,21 @@ class Boosted(Model):
         )
         ours, theirs = self.labels[axis], new.labels[axis]
         labels = None if ours is None or theirs is None else ours.joined(theirs)
-        return self._with_axis(axis, fits, self.features.extend(new.features, axis), labels)
+        marks = np.concatenate([self.marks[axis], new.marks[axis]])
+        features = self.features.extend(new.features, axis)
+        return self._with_axis(axis, fits, features, labels, marks)
 
     def _with_axis(
-        self, axis: int, fits: Fits, features: CellFeatures, labels: Labels | None
+        self, axis: int, fits: Fits, features: CellFeatures, labels: Labels | None, marks: Ints
     ) -> Any:
         """Return the model with one axis replaced."""
         both = (labels, self.labels[1]) if axis == 0 else (self.labels[0], labels)
-        return replace(self, fits=fits, features=features, labels=both)
+        pair = (marks, self.marks[1]) if axis == 0 else (self.marks[0], marks)
+        return self._changed(fits=fits, features=features, labels=both, marks=pair)
+
+    def _changed(self, **parts: Any) -> Any:
+        """Return the model with other parts, and its reports marked as not measured."""
+        return replace(self, **parts)
 
 
 def _new_residuals(fit: Factorization, axis: int, observed: Observations, n_threads: int) -> Floats:

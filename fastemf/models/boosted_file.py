@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +17,13 @@ from fastemf.boosting.model_fit import Fits
 from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.start import LinearStart
+from fastemf.boosting.update_record import UpdateRecord
 from fastemf.features.schema import FeatureSchema, FeatureTable
 from fastemf.models.factorization import Factorization
 from fastemf.models.file import StoredModel, write_model
 from fastemf.models.fit_record import Arrays
 from fastemf.models.held_out import DriftReport, HeldOutReport, unpack_report
+from fastemf.sources.cell_sample import N_HASHES, Marks
 from fastemf.support.array_file import check_keys, require
 from fastemf.support.records import unpack_record
 from fastemf.tuning.corrections import check_numbers
@@ -31,9 +33,11 @@ if TYPE_CHECKING:
 
 HEADER = {
     "objective", "levels", "fitted", "folds", "low", "high", "mean_scale", "row_features",
-    "col_features", "features", "reports", "groups",
+    "col_features", "features", "reports", "groups", "updated",
+    "fitted_levels", "proportion",
 }  # fmt: skip
 HISTORY = ("row_history", "col_history")
+MARKS = ("row_marks", "col_marks")
 KNOTS = ("knots", "scores")
 STARTS = ("indices", "coefficients", "intercepts")  # of the starts, one line per objective
 KINDS = ("known", "cold")
@@ -53,6 +57,7 @@ def write_boosted(
     """
     features, combination = model.features, model.combination
     arrays: Arrays = dict(zip(HISTORY, features.history, strict=True))
+    arrays |= dict(zip(MARKS, model.marks, strict=True))
     arrays |= {"centres": features.centres, "kappas": features.kappas}
     arrays |= dict(zip(KNOTS, (model.normal.values, model.normal.scores), strict=True))
     for name, parts in zip(KINDS, (combination.known, combination.cold), strict=True):
@@ -65,7 +70,8 @@ def write_boosted(
         "levels": [one.level for one in features.objectives],
         "fitted": len(model.fits), "folds": len(model.fits[0]),
         "low": combination.low, "high": combination.high, "mean_scale": features.mean_scale,
-        **more,
+        "proportion": features.proportion, "fitted_levels": list(combination.levels),
+        "updated": None if model.updated is None else asdict(model.updated), **more,
     }  # fmt: skip
     tables: tuple[FeatureTable | FeatureSchema, ...] = (
         features.rows, features.cols, features.observed,
@@ -101,6 +107,12 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     right = type(low) is float and type(high) is float and -np.inf < low <= high < np.inf
     require(right, "low and high must be the range of the data")
     require(type(scale) is float and 0 <= scale <= LARGEST, "mean_scale must be a number")
+    reached = header["fitted_levels"]
+    right = isinstance(reached, list) and len(reached) == len(levels)
+    right = right and all(
+        type(level) is float and (math.isnan(level) or 0 <= level <= 1) for level in reached
+    )
+    require(right, "fitted_levels must be proportions, one per level")
     fits = _unpack_fits(stored)
     first = fits[0][0]
     features = _unpack_features(header, arrays, first.shape, objective)
@@ -114,11 +126,30 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     return {
         "fits": ((bare, *fits[0][1:]), *fits[1:]),
         "labels": (first.row_labels, first.col_labels),
+        "marks": _unpack_marks(arrays, first.shape),
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
-        "combination": Combination(known, cold, low, high, shifts),
+        "combination": Combination(known, cold, low, high, tuple(reached), shifts),
+        "updated": _unpack_update(header["updated"]),
         **{name: unpack_report(kind, header, name) for name, kind in reports.items()},
     }
+
+
+def _unpack_marks(arrays: Arrays, shape: tuple[int, int]) -> Marks:
+    """Check the marks of rows and columns."""
+    for name, size in zip(MARKS, shape, strict=True):
+        marks = arrays[name]
+        right = marks.dtype == np.int64 and marks.shape == (size,)
+        right = right and bool(((marks >= 0) & (marks < N_HASHES)).all())
+        require(right, f"{name} must be int64 from 0 to {N_HASHES - 1}, one per item")
+    return arrays[MARKS[0]], arrays[MARKS[1]]
+
+
+def _unpack_update(record: Any) -> UpdateRecord | None:
+    """Check the record of an update, if there is one."""
+    if record is None:
+        return None
+    return unpack_record(UpdateRecord, record, "updated")
 
 
 def _name(place: int, fold: int) -> str:
@@ -128,7 +159,7 @@ def _name(place: int, fold: int) -> str:
 def _check_names(header: dict[str, Any], arrays: Arrays) -> None:
     """Check that no array is missing or unknown."""
     count = len(header["levels"])
-    wanted = {*HISTORY, *KNOTS, "centres", "kappas"}
+    wanted = {*HISTORY, *MARKS, *KNOTS, "centres", "kappas"}
     wanted |= {"group_shifts"} & arrays.keys()
     wanted |= {f"{name}_{key}" for name, keys in FEATURES.items() for key in keys}
     wanted |= {f"{kind}_{key}" for kind in KINDS for key in STARTS}
@@ -158,6 +189,9 @@ def _unpack_features(
             bool((np.abs(history[:, SCALE]) <= LARGEST_LOG).all()),
             f"scales of {name} must lie between -{LARGEST_LOG:g} and {LARGEST_LOG:g}",
         )
+    proportion = header["proportion"]
+    right = type(proportion) is float and 0 < proportion <= 1
+    require(right, "proportion must be that of the observations that histories count")
     check_numbers("centres", arrays["centres"], count)
     check_numbers("kappas", arrays["kappas"], count, 2)
     require(bool((arrays["kappas"] > 0).all()), "kappas must be positive")
@@ -173,6 +207,7 @@ def _unpack_features(
         tuple(Objective(objective, level) for level in header["levels"]),
         (arrays[HISTORY[0]], arrays[HISTORY[1]]), header["mean_scale"], arrays["centres"],
         arrays["kappas"], rows, cols, FeatureSchema.unpack(header["features"], part("features")),
+        header["proportion"],
     )  # fmt: skip
 
 

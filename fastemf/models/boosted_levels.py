@@ -66,7 +66,8 @@ class LevelReport:
         The figures of known pairs, and of cells that were presented as if their row, their column
         or both were new.
     measured : bool
-        False after `fold_in`: the figures then refer to the original rows and columns.
+        False after `fold_in`, `extend` and `update`, and if a refit kept the trees: the figures
+        then refer to the earlier data.
     """
 
     omega: float
@@ -86,7 +87,7 @@ class LevelReport:
             f"omega={self.omega:g}: out-of-fold loss {self.relative:.3f} relative to a constant, "
             f"effective omega {self.effective_omega:.3f}"
         )
-        line += "" if self.measured else "; measured before rows or columns were folded in"
+        line += "" if self.measured else "; measured before the update"
         return "\n".join([line, *(f"    {group}" for group in self.cold)])
 
 
@@ -99,7 +100,7 @@ class BoostedLevels(LevelMethods, Boosted):
 
     Attributes
     ----------
-    fits, labels, normal, features, combination
+    fits, labels, marks, normal, features, combination, updated
         As in `Quantiles`.
     reports : tuple of LevelReport
         Out-of-fold figures of each level.
@@ -141,7 +142,7 @@ class BoostedLevels(LevelMethods, Boosted):
         }
 
     def _details(self) -> list[str]:
-        return list(map(str, self.reports))
+        return [*map(str, self.reports), *([] if self.updated is None else [str(self.updated)])]
 
     def explain(
         self, row: Any, col: Any, *, omega: float, unknown: str = "error", features: Any = None,
@@ -153,10 +154,9 @@ class BoostedLevels(LevelMethods, Boosted):
             self, place, *self._read_cell(row, col, unknown, features, row_features, col_features)
         )
 
-    def _with_axis(self, *changes: Any) -> BoostedLevels:
+    def _changed(self, **parts: Any) -> BoostedLevels:
         reports = tuple(replace(report, measured=False) for report in self.reports)
-        changed: BoostedLevels = super()._with_axis(*changes)
-        return replace(changed, reports=reports, drift=None)
+        return replace(self, reports=reports, drift=None, **parts)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to one ``.npz`` file, atomically; read it with `fastemf.load`."""

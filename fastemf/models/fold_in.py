@@ -127,7 +127,7 @@ def solve_axis(
     return replace(folded, noise=noise, effects=_new_effects(before, fixed, axis, engine))
 
 
-def check_new(before: Entities, axis: int, observed: Observations) -> None:
+def check_new(before: Entities, axis: int, observed: Observations, remedy: str) -> None:
     """Refuse labels that the fit already has, and data without labels for a labelled fit."""
     labels = (observed.row_labels, observed.col_labels)[axis]
     if before.labels is None:
@@ -140,7 +140,7 @@ def check_new(before: Entities, axis: int, observed: Observations) -> None:
         raise ValueError(
             f"{np.count_nonzero(known)} of the new {what} are in the fit already "
             f"({listed(labels.values[known])}): extend adds new {what} only; to use more data of "
-            "known ones, refit with fastemf update --all or complete(..., init=fit)"
+            f"known ones, {remedy}"
         )
 
 

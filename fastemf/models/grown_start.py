@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fastemf.inputs.labels import Labels
@@ -31,7 +33,7 @@ def grow_factors(
     factors: list[Floats] = []
     intercepts: list[Floats] = []
     for axis, (known, size) in enumerate(zip(axes, shape, strict=True)):
-        theirs, ours = _match(axes, axis, labels[axis], shape)
+        theirs, ours = match_items(axes, axis, labels[axis], shape)
         column = np.zeros((size, 1))
         if known.intercepts is not None:
             column[ours, 0] = known.intercepts[theirs]
@@ -48,7 +50,22 @@ def grow_factors(
     return (*factors, *intercepts)
 
 
-def _match(
+def align_entities(axis: Entities, positions: Ints) -> Entities:
+    """Return the items at positions, without labels; −1 is a new one without observations."""
+    if not axis.size:
+        raise ValueError("init must have rows and columns, got a model without any")
+    is_new = positions < 0
+    factor = np.where(is_new[:, None], 0, axis.factor[positions]).astype(axis.factor.dtype)
+    intercepts, noise = axis.intercepts, axis.noise
+    if intercepts is not None:
+        intercepts = np.where(is_new, 0, intercepts[positions]).astype(intercepts.dtype)
+    if noise is not None:
+        noise = replace(noise, variances=np.where(is_new, 1.0, noise.variances[positions]))
+    unseen = np.flatnonzero(is_new | np.isin(positions, axis.unseen))
+    return Entities(factor, intercepts, None, unseen, noise)
+
+
+def match_items(
     axes: tuple[Entities, Entities], axis: int, labels: Labels | None, shape: tuple[int, int]
 ) -> tuple[Ints, Ints]:
     """Match the rows of model and data, by label where both have some, else by index.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.features.reading import ITEMS, NAMES
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 class Model(SearchMethods):
     """A fitted model of one matrix, with one expectile level, several levels, or quantiles."""
+
+    # How to use more data of known rows and columns, which `extend` refuses.
+    _known_remedy: ClassVar = "refit with fastemf update --all or complete(..., init=fit)"
 
     # --- what a subclass defines -----------------------------------------------------------
 
@@ -276,7 +279,7 @@ class Model(SearchMethods):
         observed = self._observe_new(
             R_new, axis, (rows, cols, values), weights, shape, censored, n_jobs
         )
-        check_new(self.axes[axis], axis, observed)
+        check_new(self.axes[axis], axis, observed, self._known_remedy)
         new = self._fold_in(observed, axis, count_threads(n_jobs), item_features)
         return self._append(new, axis)
 

@@ -63,12 +63,16 @@ class Quantiles(Boosted):
         a last one for the normal scores at 0.5. A tuple has one fit per fold, to the other folds.
     labels : pair of Labels, or of None
         Labels of rows and columns.
+    marks : pair of arrays
+        Random marks of rows and columns, from which the fold of a cell follows.
     normal : NormalScores
         The map from values to normal scores.
     features : CellFeatures
         Statistics and side features of rows and columns.
     combination : Combination
         Linear starts and boosted trees that combine fits and features into quantiles.
+    updated : UpdateRecord, or None
+        What the last update fitted anew and what it kept; None for a model that was not updated.
     coverage : tuple of CoverageReport
         Out-of-fold coverage of each quantile.
     groups : str, or None
@@ -137,7 +141,7 @@ class Quantiles(Boosted):
         }
 
     def _details(self) -> list[str]:
-        return list(map(str, self.coverage))
+        return [*map(str, self.coverage), *([] if self.updated is None else [str(self.updated)])]
 
     # --- predictions -----------------------------------------------------------------------
 
@@ -300,10 +304,9 @@ class Quantiles(Boosted):
             cells, self.shape, predicted, self.features, training, censored, self.combination.low
         )
 
-    def _with_axis(self, *changes: Any) -> Quantiles:
+    def _changed(self, **parts: Any) -> Quantiles:
         coverage = tuple(replace(report, measured=False) for report in self.coverage)
-        changed: Quantiles = super()._with_axis(*changes)
-        return replace(changed, coverage=coverage, drift=None, validation=None)
+        return replace(self, coverage=coverage, drift=None, validation=None, **parts)
 
     # --- the model file --------------------------------------------------------------------
 

@@ -246,10 +246,10 @@ def _levels_section(model: BoostedLevels) -> str:
 
 
 def _describe_scope(reports: Sequence[CoverageReport | LevelReport]) -> str:
-    """State whether rows or columns were folded in after the reports were made."""
+    """State whether the model was updated after the reports were made."""
     if all(one.measured for one in reports):
         return ""
-    return " They do not describe rows or columns that were folded in later."
+    return " They were measured before the update."
 
 
 def _list_steps(tuning: Tuning) -> str:

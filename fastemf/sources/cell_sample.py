@@ -54,16 +54,24 @@ class CellSample:
         return CellSample(self.marks, self.part.rest())
 
 
-def draw_marks(observations: Source, rng: np.random.Generator) -> Marks:
+def draw_marks(
+    observations: Source, rng: np.random.Generator, earlier: Marks | None = None
+) -> Marks:
     """Draw a random mark for each row and column, the same for a row and column of one entity.
 
     Row i and column i of a square matrix without labels are one entity. With labels, a row and a
-    column of the same label are, if most labels of the shorter side occur on both sides.
+    column of the same label are, if most labels of the shorter side occur on both sides. Rows and
+    columns with an `earlier` mark, which is not −1, keep it.
     """
     m, n = observations.shape
     rows, cols = (rng.integers(0, N_HASHES, size, dtype=np.int64) for size in (m, n))
+    is_new = np.ones(m, bool), np.ones(n, bool)
+    if earlier is not None:
+        is_new = earlier[0] < 0, earlier[1] < 0
+        rows, cols = np.where(is_new[0], rows, earlier[0]), np.where(is_new[1], cols, earlier[1])
     ours, theirs = _common_entities(observations)
-    cols[theirs] = rows[ours]
+    cols[theirs] = np.where(is_new[1][theirs], rows[ours], cols[theirs])
+    rows[ours] = np.where(is_new[0][ours], cols[theirs], rows[ours])
     return rows, cols
 
 

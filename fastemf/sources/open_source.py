@@ -119,6 +119,7 @@ class Data:
     value_name: str | None = None  # column of a table
     limit: CensoringLimit | None = None  # None also where observations have codes of their own
     had_weights: bool | None = None  # before those by age; None without these
+    earlier_marks: Marks | None = None  # of an earlier model; −1 for new rows and columns
 
     @property
     def censored(self) -> tuple[str, float] | None:
@@ -146,7 +147,7 @@ class Data:
     @cached_property
     def marks(self) -> Marks:
         """Random marks of rows and columns, which select validation cells."""
-        return draw_marks(self.fitted, np.random.default_rng(self.seed))
+        return draw_marks(self.fitted, np.random.default_rng(self.seed), self.earlier_marks)
 
     @cached_property
     def gathered(self) -> Source:

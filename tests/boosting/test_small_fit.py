@@ -107,9 +107,9 @@ def test_new_rows_are_appended(make):
     new = LOG[LOG.client == "c3"].assign(client="new")
     more = model.extend(new, row_features=pd.DataFrame({"client": ["new"], "region": ["eu"]}))
     assert more.shape == (31, 20)
-    assert "measured before rows or columns were folded in" in str(more)
+    assert "measured before the update" in str(more)
     page = fastemf.report(more, new)
-    assert "They do not describe rows or columns that were folded in later." in page
+    assert "They were measured before the update." in page
     np.testing.assert_array_equal(more.predict(LOG), model.predict(LOG))
     found, like = more.predict(["new"], [5])[0], model.predict(["c3"], [5])[0]
     np.testing.assert_allclose(found, like, rtol=0.5)

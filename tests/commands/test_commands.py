@@ -749,7 +749,9 @@ def day_two():
     return columns
 
 
-def test_an_update_folds_new_rows_in_as_python_does(path, day_two, quiet):
+@pytest.mark.parametrize("name", ["model", "levels_model"])
+def test_an_update_folds_new_rows_in_as_python_does(name, day_two, quiet, request):
+    path = request.getfixturevalue(name)
     model = fastemf.load(path)
     out = quiet("update", path, "two.csv", "-o", "new.npz")
     assert "update    new rows folded in" in out
@@ -763,6 +765,28 @@ def test_an_update_folds_new_rows_in_as_python_does(path, day_two, quiet):
     assert (facts["new_rows"], facts["observations"]) == (2, 3)
 
 
+@pytest.mark.compiled
+def test_an_update_of_quantiles_takes_all_lines(quantiles_model, day_two, quiet, refused):
+    expected = fastemf.load("q.npz").update("two.csv")
+    out = quiet("update", "q.npz", "two.csv", "-o", "new.npz")
+    same_predictions("new.npz", expected)
+    assert expected.row_labels.values[-3:].tolist() == ["us-1", "us-2", "us-3"]
+    assert expected.col_labels.values[-1] == "srv99"
+    assert "6 new observations\n" in out
+    assert "factors of 1 known and 3 new rows and of 2 known and 1 new columns\n" in out
+    assert "kept: ridges, linear starts, trees\n" in out
+    assert "update    updated with new observations\n" in out
+    facts = json.loads(quiet("update", "q.npz", "two.csv", "-o", "again.npz", "--json"))
+    record = facts["updated"]
+    assert (record["updated"], record["new"]) == ([1, 2], [3, 1])
+    assert (record["trees_kept"], record["all_data"]) == (True, False)
+    assert facts["update"] == "updated with new observations"
+    assert json.loads(quiet("info", "again.npz", "--json"))["updated"] == record
+    quiet("store", "build", "two.csv", "-o", "two.store", *ALL_NAMED)
+    message = refused("update", "q.npz", "two.store", "-o", "x.npz")
+    assert "two.store: new observations must not be in a store" in message
+
+
 @pytest.fixture
 def all_data(day_two):
     """A table with the log and the lines of day two."""
@@ -773,16 +797,17 @@ def all_data(day_two):
 
 def test_an_update_with_all_data_is_a_refit(path, all_data, quiet, refused):
     out = quiet("update", path, all_data, "--all", "-o", "new.npz")
+    assert "update    refitted, starting from the old model" in out
     if path == "q.npz":
-        assert "update    refitted\n" in out
-        same_predictions("new.npz", quantiles_by_api(R=all_data, max_iter=100))
-    else:
-        assert "update    refitted, starting from the old model" in out
+        init = fastemf.load(path)
+        same_predictions("new.npz", quantiles_by_api(R=all_data, max_iter=100, init=init))
+        assert "kept: ridges, linear starts, trees\n" in out
     if path == "model.npz":
         same_fit("new.npz", by_api(all_data, max_iter=100, init=fastemf.load(path)))
     quiet("store", "build", "log.csv", "-o", "log.store", *ALL_NAMED)
     quiet("store", "append", "log.store", "two.csv", *ALL_NAMED)
-    assert "use --all to refit" in refused("update", path, "log.store", "-o", "stored.npz")
+    message = refused("update", path, "log.store", "-o", "stored.npz")
+    assert ("--all reads one" if path == "q.npz" else "use --all to refit") in message
     quiet("update", path, "log.store", "--all", "-o", "stored.npz")
     expected = fastemf.load("new.npz")
     assert expected.row_labels.values[-3:].tolist() == ["us-1", "us-2", "us-3"]
@@ -828,7 +853,7 @@ def test_quantiles_equal_those_of_python(quantiles_model, quiet):
         assert tuple(line["deciles"]) == report.deciles
     rows = {name: column[:9] for name, column in LOG.items()}
     expected.fold_in(pa.table(rows), **NAMES).save("folded.npz")
-    assert "measured before rows or columns were folded in" in quiet("info", "folded.npz")
+    assert "measured before the update" in quiet("info", "folded.npz")
 
 
 @pytest.mark.compiled
@@ -841,9 +866,9 @@ def test_boosted_levels_equal_those_of_python(quiet):
         assert all(line.strip() in text for line in str(report).splitlines())
     assert quiet("info", "l.npz") == text
     out = quiet("update", "l.npz", "log.csv", "--all", "-o", "again.npz")
-    assert "update    refitted\n" in out
+    assert "update    refitted, starting from the old model\n" in out
     options = {"at": (0.2, 0.8), "task": fastemf.complete_levels, "boost": True}
-    same_predictions("again.npz", by_api(max_iter=100, **options))
+    same_predictions("again.npz", by_api(max_iter=100, init=fastemf.load("l.npz"), **options))
 
 
 @pytest.mark.compiled
@@ -930,14 +955,13 @@ def test_side_features_equal_those_of_python(side_model, quiet, refused):
     assert [one["pinball"] for one in facts["scores"]] == [one.pinball for one in evaluation.scores]
 
     quiet("update", "q.npz", "new.csv", "--row-features", "clients.csv", "-o", "more.npz")
-    same_predictions(
-        "more.npz", model.extend(some.slice(0, 9), **NAMES, row_features="clients.csv")
-    )
+    same_predictions("more.npz", model.update("new.csv", row_features="clients.csv"))
     message = refused("update", "q.npz", "side.csv", "--all", "-o", "again.npz")
     assert "--row-features must be given for a refit of q.npz, which was fitted with age" in message
     given = ["--all", "--row-features", "clients.csv", "-o", "again.npz"]
     quiet("update", "q.npz", "side.csv", *given)
-    same_predictions("again.npz", quantiles_by_api(R="side.csv", max_iter=100, **options))
+    refit = quantiles_by_api(R="side.csv", max_iter=100, init=fastemf.load("q.npz"), **options)
+    same_predictions("again.npz", refit)
 
 
 @pytest.mark.compiled
@@ -953,11 +977,13 @@ def test_an_update_with_all_data_repeats_groups_weights_and_ridge(side_model, qu
     update = ["update", "q.npz", "side.csv", "--all", "-o", "again.npz"]
     assert "--weights must be given for a refit of q.npz, which was" in refused(*update)
     quiet(*update, "--weights", "calls")
-    options = {"features": ["zone"], "weights": "calls", "reg": 0.5, "groups": "zone"}
-    expected = quantiles_by_api(R="side.csv", max_iter=100, calibrate="groups", **options)
+    options = {"features": ["zone"], "weights": "calls", "groups": "zone", "calibrate": "groups"}
+    init = fastemf.load("q.npz")
+    expected = quantiles_by_api(R="side.csv", max_iter=100, init=init, **options)
     same_predictions("again.npz", expected)
     found = fastemf.load("again.npz")
-    assert found.coverage == expected.coverage
+    assert found.updated.trees_kept
+    assert {fit.reg for level in found.fits for fit in level} == {0.5}
     assert found.groups == "zone"
     assert [group.name for group in found.coverage[0].groups] == ["a", "b"]
     assert np.any(found.combination.shifts.by_code)

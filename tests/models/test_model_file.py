@@ -404,6 +404,28 @@ def test_wrong_groups_and_shifts_are_refused(bad):
         assert_refused(bad(source=source, group_shifts=wrong), "group_shifts must")
 
 
+UPDATED = {
+    "all_data": True, "observations": 9, "updated": [5, 5], "new": [1, 0], "ridges_kept": True,
+    "trees_kept": True, "coverage": [0.3, 0.7], "before": [0.3, 0.7], "moved": [],
+}  # fmt: skip
+
+
+def test_wrong_marks_and_records_of_updates_are_refused(bad):
+    source = GOOD.with_name("quantiles-v1.npz")
+    marks = fastemf.load(source).marks[0]
+    assert marks.size == 6
+    for wrong in (marks[:-1], -marks, marks + 2**32, marks.astype(float)):
+        assert_refused(bad(source=source, row_marks=wrong), "row_marks must be int64")
+    found = fastemf.load(bad({"updated": UPDATED}, source=source)).updated
+    assert (found.updated, found.new, found.moved) == ((5, 5), (1, 0), ())
+    for change in ({"new": [1]}, {"observations": 1.5}, {"trees_kept": 1}, {"moved": None}):
+        assert_refused(bad({"updated": UPDATED | change}, source=source), "updated must have")
+    for wrong in (0.0, 1.5, NAN, 1, None):
+        assert_refused(bad({"proportion": wrong}, source=source), "proportion must be")
+    for wrong in ([0.5], [0.5, 1.5], [0.5, 1], None):
+        assert_refused(bad({"fitted_levels": wrong}, source=source), "fitted_levels must be")
+
+
 COLD = {"name": "x", "coverage": 0.5, "interval": [0.4, 0.6], "cells": 9, "pinball": 1.0}
 COLD["baseline"] = 2.0
 

@@ -124,3 +124,17 @@ def test_other_things_have_other_marks(theirs):
     names = [f"host {i}" for i in range(12)]
     rows, cols = draw_marks(labelled(names, theirs), np.random.default_rng(0))
     assert not np.intersect1d(rows, cols).size
+
+
+def test_earlier_marks_are_kept():
+    data = observed(30, 30, 0.5)
+    drawn = draw_marks(data, np.random.default_rng(0))
+    earlier = tuple(np.where(np.arange(30) < 20, mark, -1) for mark in drawn)
+    rows, cols = draw_marks(data, np.random.default_rng(1), earlier)
+    np.testing.assert_array_equal(rows[:20], drawn[0][:20])
+    np.testing.assert_array_equal(rows, cols)  # also of new entities
+    assert not np.isin(rows[20:], drawn[0]).any()
+    # A row that is new has the mark that its column has already.
+    rows, cols = draw_marks(data, np.random.default_rng(1), (np.full(30, -1), drawn[1]))
+    np.testing.assert_array_equal(rows, drawn[1])
+    np.testing.assert_array_equal(cols, drawn[1])
