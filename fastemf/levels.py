@@ -45,7 +45,7 @@ def complete_levels(
     *,
     rows: str | None = None,
     cols: str | None = None,
-    values: str | None = None,
+    values: str | tuple[str, str] | None = None,
     weights: Any = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,

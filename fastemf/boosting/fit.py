@@ -23,6 +23,7 @@ from fastemf.boosting.training import lightgbm
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.draws import draw_censored
 from fastemf.censoring.imputation import codes_as_values
+from fastemf.censoring.limits import BETWEEN
 from fastemf.features.reading import read_item_features
 from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
 from fastemf.inputs.labels import Labels
@@ -179,6 +180,8 @@ def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCells | None:
         sample_cells(source, data.marks).values
         for source in (data.fitted, codes_as_values(data.fitted, data.limit))
     )
+    drawn = codes == BETWEEN  # values in intervals count as drawn
+    recorded, codes = np.where(drawn, cells.values, recorded), np.where(drawn, 0, codes)
     return CensoredCells(recorded, codes.astype(np.int8), cells.values, data.limit)
 
 

@@ -70,8 +70,8 @@ def _concatenate(blocks: list[Side]) -> Side:
         return blocks[0]
     counts = np.concatenate([np.diff(block.indptr) for block in blocks])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    indices, values, weights, mass, censored = (
+    indices, values, weights, mass, censored, half_widths = (
         np.concatenate([getattr(block, name) for block in blocks])
-        for name in ("indices", "values", "weights", "mass", "censored")
+        for name in ("indices", "values", "weights", "mass", "censored", "half_widths")
     )
-    return Side(indptr, indices, values, weights, mass, censored)
+    return Side(indptr, indices, values, weights, mass, censored, half_widths)

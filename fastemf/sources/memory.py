@@ -12,7 +12,7 @@ import numpy as np
 from fastemf.censoring import limits
 from fastemf.features.reading import check_names, find_columns, read_log_features
 from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
-from fastemf.inputs import file_lists, table_files, tables
+from fastemf.inputs import file_lists, intervals, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
@@ -51,7 +51,10 @@ class Observations(Source):
         if dtype == self.dtype:
             return self
         row, col = (
-            replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
+            replace(
+                side, values=side.values.astype(dtype), weights=side.weights.astype(dtype),
+                half_widths=side.half_widths.astype(dtype),
+            )  # fmt: skip
             for side in (self.by_row, self.by_col)
         )
         return replace(self, by_row=row, by_col=col)
@@ -93,7 +96,7 @@ def observe(
     shape: Any = None,
     rows: str | None = None,
     cols: str | None = None,
-    values: str | None = None,
+    values: tables.ValueNames = None,
     labels: tables.Sides | None = None,
     censored: Any = None,
     n_threads: int = 1,
@@ -118,7 +121,8 @@ def observe(
     shape
         Numbers of rows and columns, for triplets; the default is the largest index + 1.
     rows, cols, values
-        Column names of a table. Without them a pandas DataFrame is a matrix with labels.
+        Column names of a table; two names of `values` are the ends of intervals. Without them a
+        pandas DataFrame is a matrix with labels.
     labels
         Labels of rows and columns of an earlier fit, which determine the positions of a table's
         rows or of triplets; other labels are an error. None for a side with new labels.
@@ -146,15 +150,26 @@ def observe(
             f"R must be in memory here, got a {type(R).__name__}: only fits, levels "
             "and quantiles read it block by block"
         )
-    names = (rows, cols, values)
-    again = censored is not None or features is not None
+    names: tables.ColumnNames = (rows, cols, values)
+    of_intervals = intervals.is_pair(values) or (
+        isinstance(R, tuple) and len(R) == 3 and intervals.is_pair(R[2])
+    )
+    if of_intervals and censored is not None:
+        raise ValueError(
+            "censored must be None for intervals, whose ends are the limits; got "
+            f"{censored!r:.200}"
+        )
+    again = censored is not None or features is not None or of_intervals
     if again and tables.is_table(R) and not tables.is_frame(R):
         R = tables.as_read(R)  # a stream can be read only once
     if not file_lists.is_source(R):
         given = (shape, names, labels, n_threads, tables.table_row)
+        if of_intervals:
+            return _observe_intervals(R, weights, *given, features)
         observed = _observe(R, weights, *given, features)
         return _mark_censored(observed, R, censored, *given)
-    numbers = [values] + ([weights] if isinstance(weights, str) else [])
+    numbers = [] if of_intervals else [values]
+    numbers += [weights] if isinstance(weights, str) else []
     sides = zip((rows, cols), labels or (), strict=False)
     texts = [name for name, side in sides if side is not None and side.kind == "str"]
     columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
@@ -164,13 +179,49 @@ def observe(
         texts += features.texts
     elif features is not None:
         listed = check_names(features)
+    if isinstance(values, tuple):
+        listed = [*listed, *(name for name in values if name not in listed)]
     with table_files.naming(R):
         content, where = table_files.read_file(
             R, columns, numbers, texts, n_threads, progress, listed
         )
         of_file = (shape, names, labels, n_threads, where)
+        if of_intervals:
+            return _observe_intervals(content, weights, *of_file, features)
         observed = _observe(content, weights, *of_file, features)
         return _mark_censored(observed, content, censored, *of_file)
+
+
+def _observe_intervals(
+    R: Any, weights: Any, shape: Any, names: tables.ColumnNames, labels: tables.Sides | None,
+    n_threads: int, where: Where, features: Any = None,
+) -> Observations:  # fmt: skip
+    """Group intervals in memory: their middles as values, with codes and half-widths."""
+    if isinstance(R, tuple):
+        found = intervals.parse_arrays(R[2])
+        R = (R[0], R[1], found.values)
+    elif tables.is_table(R) and isinstance(names[2], tuple):
+        R, ends = tables.as_read(R), names[2]
+        found = intervals.read_bounds(R, ends, where)
+        names = names[0], names[1], " to ".join(ends)
+        R = R.append_column(names[2], tables.arrow().array(found.values))
+    else:
+        raise ValueError(
+            f"values must name two columns of a table, got {names[2]} with R of type "
+            f"{type(R).__name__}"
+        )
+    given = (shape, names, labels, n_threads, where)
+    observed = _observe(R, weights, *given, features)
+    # Positions in the given order, from 1, are read like weights.
+    placed = _observe(R, np.arange(1.0, found.values.size + 1), *given)
+    by_row, by_col = (
+        replace(side, censored=found.codes[order], half_widths=found.half_widths[order])
+        for side, order in (
+            (observed.by_row, placed.by_row.weights.astype(np.int64) - 1),
+            (observed.by_col, placed.by_col.weights.astype(np.int64) - 1),
+        )
+    )
+    return replace(observed, by_row=by_row, by_col=by_col)
 
 
 def _mark_censored(observed: Observations, R: Any, censored: Any, *given: Any) -> Observations:
@@ -337,9 +388,12 @@ def select_entries(side: Side, mask: Mask) -> Side:
     """Select the entries of a side where `mask` is true."""
     indptr = np.zeros_like(side.indptr)
     np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
-    weights, codes = (part[mask] if part.size else part for part in (side.weights, side.censored))
+    weights, codes, half_widths = (
+        part[mask] if part.size else part
+        for part in (side.weights, side.censored, side.half_widths)
+    )
     kept = _side(indptr, side.indices[mask], side.values[mask], weights)
-    return replace(kept, censored=codes)
+    return replace(kept, censored=codes, half_widths=half_widths)
 
 
 def group(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
+from fastemf.inputs.intervals import is_pair
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -46,6 +47,8 @@ def open_source(
     for name, value in {**given, "store_path": store_path}.items() if is_stored else ():
         if value is not None:
             raise ValueError(f"{name} must not be given with a store, which has its own")
+    if client is not None and (is_pair(values) or isinstance(R, tuple) and is_pair(R[-1])):
+        raise ValueError("values must not be intervals on a cluster: fit them without client=")
     if (is_stored or client is not None) and censored is not None and parse_limit(censored) is None:
         raise ValueError(
             'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
@@ -164,13 +167,14 @@ def hold_apart(
     A common limit `censored` applies to given validation entries as well.
     """
     limit = parse_limit(censored)
+    value_name = None if isinstance(names[2], tuple) else names[2]
     seed = int(copy.deepcopy(rng).integers(2**63))  # the copy leaves the state of rng unchanged
     if validation is None:
-        data = Data(source, seed=seed, value_name=names[2], limit=limit)
+        data = Data(source, seed=seed, value_name=value_name, limit=limit)
         if limit is not None and not data.is_censored:
             warn(f"censored: no value is at or beyond the limit {limit.value:g}")
         return data
     fitted, validation_cells = hold_out(source, validation, rng, names)
     if limit is not None:
         validation_cells = observe(validation_cells, censored=censored)
-    return Data(fitted, validation_cells, seed, names[2], limit)
+    return Data(fitted, validation_cells, seed, value_name, limit)

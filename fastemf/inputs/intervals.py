@@ -1,0 +1,87 @@
+"""Values that are only known to lie in intervals, such as the buckets of a histogram."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastemf.censoring.limits import BETWEEN, LEFT, RIGHT
+from fastemf.inputs import tables
+from fastemf.inputs.columns import Where, is_null, position, shortened
+from fastemf.inputs.entries import check_lengths
+from fastemf.support.arrays import Array, Floats
+from fastemf.support.validation import check_dtype
+
+
+class Intervals(NamedTuple):
+    """One interval per observation.
+
+    The value is the middle of the interval, or its finite end if it has only one.
+    """
+
+    values: Floats
+    half_widths: Floats
+    codes: NDArray[np.int8]
+
+
+def is_pair(values: Any) -> bool:
+    """Return whether values are the two ends of intervals: names of columns, or arrays."""
+    return isinstance(values, tuple) and len(values) == 2 and all(map(_is_column, values))
+
+
+def _is_column(one: Any) -> bool:
+    return isinstance(one, str) or np.ndim(one) == 1
+
+
+def read_bounds(table: Any, names: tuple[str, str], where: Where) -> Intervals:
+    """Read intervals from two columns of a table; a missing end is infinite."""
+    found = []
+    for name, column in zip(names, tables.select_columns(table, names), strict=True):
+        items = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
+        found.append(parse_numbers(items, f"column {name!r}", where))
+    return parse_intervals(found[0], found[1], where)
+
+
+def parse_numbers(items: list[Any], what: str, where: Where) -> Floats:
+    """Parse numbers, which may be texts such as "+Inf"; a missing one becomes NaN."""
+    numbers = np.empty(len(items))
+    for at, item in enumerate(items):
+        try:
+            numbers[at] = np.nan if is_null(item) or item == "" else float(item)
+        except (TypeError, ValueError):
+            text = shortened(repr(item))
+            raise ValueError(f"{what} must hold numbers, got {text} at {where(at)}") from None
+    return numbers
+
+
+def parse_arrays(pair: tuple[Any, Any]) -> Intervals:
+    """Read intervals from two arrays; NaN is a missing end, which is infinite."""
+    ends = []
+    for name, given in zip(("lower", "upper"), pair, strict=True):
+        array = np.asarray(given)
+        check_dtype(array.dtype, f"the {name} ends of intervals")
+        ends.append(array.astype(np.float64))
+    check_lengths(*ends, of=" of intervals")
+    return parse_intervals(ends[0], ends[1], position)
+
+
+def parse_intervals(lower: Array, upper: Array, where: Where) -> Intervals:
+    """Check intervals, given their ends; NaN is a missing end."""
+    lower = np.where(np.isnan(lower), -np.inf, lower)
+    upper = np.where(np.isnan(upper), np.inf, upper)
+    wrong = (lower > upper) | (lower == np.inf) | (upper == -np.inf)
+    wrong |= np.isinf(lower) & np.isinf(upper)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(
+            "values as intervals must have lower <= upper, at least one of them finite, got "
+            f"{lower[at]:g} and {upper[at]:g} at {where(at)}"
+        )
+    codes = np.where(lower < upper, np.int8(BETWEEN), np.int8(0))
+    codes = np.where(np.isinf(upper), np.int8(RIGHT), codes)
+    codes = np.where(np.isinf(lower), np.int8(LEFT), codes)
+    half_widths = np.where(codes == BETWEEN, upper - lower, 0.0) / 2
+    values = np.where(np.isinf(lower), upper, lower) + half_widths
+    return Intervals(values, half_widths, codes)
