@@ -49,11 +49,11 @@ def _draw_block(
 ) -> Side:
     entries = censored_entries(block, by_index, by_row, imputation.limit)
     cells = hashes(by_row[2][entries.rows], by_index[2][entries.cols])
-    salt = np.int64(SALT)
+    salts = np.full(cells.size, SALT)
     if entries.half_widths.size:  # the intervals of a cell have different draws
         bits = entries.recorded.astype(np.float64).view(np.int64)
-        salt = salt + (bits ^ bits >> 32)
-    uniform = (hashes(cells, salt) + 0.5) / N_HASHES
+        salts += bits ^ bits >> 32
+    uniform = (hashes(cells, salts) + 0.5) / N_HASHES
     right, left = (partial(one.draw, uniform=uniform) for one in distributions)
     of_intervals = imputation.intervals
     between = None if of_intervals is None else partial(of_intervals.draw, uniform=uniform)

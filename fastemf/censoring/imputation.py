@@ -232,9 +232,7 @@ def impute_observations(
         noise = imputation.scales[0][i] * imputation.scales[1][j]
         values = side.values.copy()
         widths = side.half_widths[at] if side.half_widths.size else EMPTY
-        values[at] = imputation.impute(
-            side.values[at], side.censored[at], predicted, noise, widths
-        )
+        values[at] = imputation.impute(side.values[at], side.censored[at], predicted, noise, widths)
         return replace(side, values=values, censored=side.censored[:0], half_widths=EMPTY)
 
     row, col = observed.by_row, observed.by_col

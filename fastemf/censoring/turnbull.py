@@ -11,7 +11,8 @@ shrinkage by a ridge all vary with the fitted value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class IntervalDistributions:
 
         return self._by_group(draw, fitted, lower, upper, uniform)
 
-    def _by_group(self, function, fitted: Floats, *given: Floats) -> Floats:
+    def _by_group(self, function: Callable[..., Floats], fitted: Floats, *given: Floats) -> Floats:
         """Apply a function of a distribution and of residuals to each group."""
         groups = np.searchsorted(self.bounds, fitted, side="right")
         found = np.empty(fitted.size)
@@ -112,20 +113,18 @@ def interval_distributions(
     """Estimate the distributions of residuals, given their intervals and the fitted values."""
     order = np.argsort(fitted, kind="stable")
     n_groups = int(np.clip(fitted.size // FEWEST, 1, GROUPS))
-    parts = np.array_split(order, n_groups)
-    bounds = np.array([fitted[part[0]] for part in parts[1:]])
-    groups = np.searchsorted(bounds, fitted, side="right")  # equal values are in one group
+    firsts = fitted[[part[0] for part in np.array_split(order, n_groups)]]
+    bounds = np.unique(firsts)[1:]  # equal values are in one group
+    groups = np.searchsorted(bounds, fitted, side="right")
     found = [
         _interval_distribution(lower[own], upper[own], weights[own])
-        for own in (np.flatnonzero(groups == group) for group in range(n_groups))
+        for own in (np.flatnonzero(groups == group) for group in range(bounds.size + 1))
     ]
     at, below = (np.array(part) for part in zip(*found, strict=True))
     return IntervalDistributions(omega, bounds, at, below)
 
 
-def _interval_distribution(
-    lower: Floats, upper: Floats, weights: Floats
-) -> tuple[Floats, Floats]:
+def _interval_distribution(lower: Floats, upper: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Estimate one distribution: the ends of its bins, and the probability below each of them."""
     ends = np.concatenate([lower[np.isfinite(lower)], upper[np.isfinite(upper)]])
     low, high = np.quantile(ends, [TAIL, 1 - TAIL])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fastemf.censoring.limits import BETWEEN, LEFT, RIGHT
 from fastemf.inputs import tables
-from fastemf.inputs.columns import Where, is_null, position, shortened
+from fastemf.inputs.columns import Where, position, shortened
 from fastemf.inputs.entries import check_lengths
 from fastemf.support.arrays import Array, Floats
 from fastemf.support.validation import check_dtype
@@ -26,33 +26,36 @@ class Intervals(NamedTuple):
     codes: NDArray[np.int8]
 
 
-def is_pair(values: Any) -> bool:
-    """Return whether values are the two ends of intervals: names of columns, or arrays."""
-    return isinstance(values, tuple) and len(values) == 2 and all(map(_is_column, values))
-
-
-def _is_column(one: Any) -> bool:
-    return isinstance(one, str) or np.ndim(one) == 1
+def is_intervals(R: Any, values: Any) -> bool:
+    """Return whether observations are intervals: of two columns, or triplets of two arrays."""
+    if isinstance(values, tuple):
+        return True
+    ends = R[2] if isinstance(R, tuple) and len(R) == 3 else None
+    return isinstance(ends, tuple) and len(ends) == 2 and all(np.ndim(end) == 1 for end in ends)
 
 
 def read_bounds(table: Any, names: tuple[str, str], where: Where) -> Intervals:
-    """Read intervals from two columns of a table; a missing end is infinite."""
-    found = []
-    for name, column in zip(names, tables.select_columns(table, names), strict=True):
-        items = column.to_pylist() if hasattr(column, "to_pylist") else column.tolist()
-        found.append(parse_numbers(items, f"column {name!r}", where))
-    return parse_intervals(found[0], found[1], where)
+    """Read intervals from two columns of an Arrow table; a missing end is infinite."""
+    columns = tables.select_columns(table, names)
+    lower, upper = (read_numbers(c, name, where) for c, name in zip(columns, names, strict=True))
+    return parse_intervals(lower, upper, where)
 
 
-def parse_numbers(items: list[Any], what: str, where: Where) -> Floats:
-    """Parse numbers, which may be texts such as "+Inf"; a missing one becomes NaN."""
+def read_numbers(column: Any, name: str, where: Where) -> Floats:
+    """Read an Arrow column of numbers or of texts such as "+Inf"; a missing one becomes NaN."""
+    types = tables.arrow().types
+    if types.is_floating(column.type) or types.is_integer(column.type):
+        return np.asarray(column.cast("float64").to_numpy())
+    items = column.to_pylist()
     numbers = np.empty(len(items))
     for at, item in enumerate(items):
         try:
-            numbers[at] = np.nan if is_null(item) or item == "" else float(item)
+            numbers[at] = np.nan if item in (None, "") else float(item)
         except (TypeError, ValueError):
             text = shortened(repr(item))
-            raise ValueError(f"{what} must hold numbers, got {text} at {where(at)}") from None
+            raise TypeError(
+                f"column {name!r} must hold numbers, got {text} at {where(at)}"
+            ) from None
     return numbers
 
 

@@ -95,8 +95,8 @@ def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames
             is_long = is_table(R)
         if not is_long:
             return names
-    rows, cols, values = (b if a is None else a for a, b in zip(names, ours, strict=True))
-    return rows, cols, values
+    rows, cols = (b if a is None else a for a, b in zip(names[:2], ours[:2], strict=True))
+    return rows, cols, value_name if names[2] is None else names[2]
 
 
 def read_observations(

@@ -52,9 +52,11 @@ class Observations(Source):
             return self
         row, col = (
             replace(
-                side, values=side.values.astype(dtype), weights=side.weights.astype(dtype),
+                side,
+                values=side.values.astype(dtype),
+                weights=side.weights.astype(dtype),
                 half_widths=side.half_widths.astype(dtype),
-            )  # fmt: skip
+            )
             for side in (self.by_row, self.by_col)
         )
         return replace(self, by_row=row, by_col=col)
@@ -151,13 +153,10 @@ def observe(
             "and quantiles read it block by block"
         )
     names: tables.ColumnNames = (rows, cols, values)
-    of_intervals = intervals.is_pair(values) or (
-        isinstance(R, tuple) and len(R) == 3 and intervals.is_pair(R[2])
-    )
+    of_intervals = intervals.is_intervals(R, values)
     if of_intervals and censored is not None:
         raise ValueError(
-            "censored must be None for intervals, whose ends are the limits; got "
-            f"{censored!r:.200}"
+            f"censored must be None for intervals, whose ends are the limits; got {censored!r:.200}"
         )
     again = censored is not None or features is not None or of_intervals
     if again and tables.is_table(R) and not tables.is_frame(R):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
-from fastemf.inputs.intervals import is_pair
+from fastemf.inputs.intervals import is_intervals
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -47,7 +47,7 @@ def open_source(
     for name, value in {**given, "store_path": store_path}.items() if is_stored else ():
         if value is not None:
             raise ValueError(f"{name} must not be given with a store, which has its own")
-    if client is not None and (is_pair(values) or isinstance(R, tuple) and is_pair(R[-1])):
+    if client is not None and is_intervals(R, values):
         raise ValueError("values must not be intervals on a cluster: fit them without client=")
     if (is_stored or client is not None) and censored is not None and parse_limit(censored) is None:
         raise ValueError(
