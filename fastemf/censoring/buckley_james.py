@@ -43,6 +43,7 @@ from fastemf.tuning.validation_cells import pick_cells
 
 FIRST_SWEEPS, SWEEPS = 10, 5  # without the censored entries, and after each imputation
 ROUNDS = 3
+INTERVAL_ROUNDS = 10  # fits in intervals start from their middles, and approach slowly
 NOISE_ROUNDS = 4
 LARGEST_EXCESS = 8.0  # imputed values are at most so many spreads beyond the furthest limit
 MOST_CELLS = 300_000  # observations for the distribution of the residuals
@@ -142,11 +143,13 @@ class BuckleyJames:
         schedule = noise_ridge(uncensored, k, settings.intercepts)
         plain = replace(settings, solver=replace(settings.solver, orthogonalize=False))
         factors, ridge = run_sweeps(uncensored, factors, schedule, plain, FIRST_SWEEPS, TOL)
-        for _ in range(ROUNDS):
-            engine = self.impute(Solution(*factors, ridge)).replace(recount=True)
+        solution = Solution(*factors, ridge)
+        for _ in range(ROUNDS if self.imputation(solution).intervals is None else INTERVAL_ROUNDS):
+            engine = self.impute(solution).replace(recount=True)
             schedule = noise_ridge(engine, k, settings.intercepts)
             factors, ridge = run_sweeps(engine, factors, schedule, plain, SWEEPS, TOL)
-        return Solution(*factors, ridge)
+            solution = Solution(*factors, ridge)
+        return solution
 
     def impute(self, solution: Solution) -> CompletionEngine:
         """Return the engine of all observations, with values imputed by a solution."""

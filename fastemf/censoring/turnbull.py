@@ -21,7 +21,7 @@ from fastemf.support.arrays import Floats
 
 BINS = 256
 STEPS = 50
-SMOOTHING = 1.5  # standard deviation, in bins
+SMOOTHING = 2.5  # standard deviation, in bins
 TAIL = 0.001  # proportion of the interval ends beyond the bins, on each side, before a margin
 MARGIN = 0.15  # on each side, relative to the range of the others
 GROUPS, FEWEST = 8, 500  # groups of fitted values at most, and observations in each at least

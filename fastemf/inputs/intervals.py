@@ -34,6 +34,15 @@ def is_intervals(R: Any, values: Any) -> bool:
     return isinstance(ends, tuple) and len(ends) == 2 and all(np.ndim(end) == 1 for end in ends)
 
 
+def refuse_intervals(R: Any, values: Any) -> None:
+    """Raise an error for intervals where only exact values are supported."""
+    if is_intervals(R, values):
+        raise ValueError(
+            "values must be exact here, got intervals; complete, complete_levels and "
+            "complete_quantiles take them"
+        )
+
+
 def read_bounds(table: Any, names: tuple[str, str], where: Where) -> Intervals:
     """Read intervals from two columns of an Arrow table; a missing end is infinite."""
     columns = tables.select_columns(table, names)

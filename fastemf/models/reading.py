@@ -12,6 +12,7 @@ from fastemf.features.schema import FeatureSchema, SideFeatures
 from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, flat_weights
+from fastemf.inputs.intervals import refuse_intervals
 from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
 from fastemf.kernels.threads import count_threads
 from fastemf.models.bilinear import Axes
@@ -158,6 +159,7 @@ def read_cells(
     Unless `strict`, unknown labels and indices beyond the last are at -1. Columns of features that
     a table lacks are missing.
     """
+    refuse_intervals(R, names[2])
     limit = parse_limit(censored)
     if axes[0].labels is None or isinstance(R, Observations):
         cells = _cells_by_row(axes, R, names, weights, shape, strict, features, censored)

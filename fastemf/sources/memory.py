@@ -104,6 +104,7 @@ def observe(
     n_threads: int = 1,
     progress: bool = False,
     features: Any = None,
+    takes_intervals: bool = False,
 ) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
 
@@ -138,6 +139,8 @@ def observe(
         Side features of the observations: names of columns of a table, or a schema with names of
         columns, which may be absent; for triplets, CSR, CSC and COO an (n, p) array or a dict of
         arrays, with one value per stored entry. Fits ignore them.
+    takes_intervals
+        Whether values may be intervals.
 
     Raises
     ------
@@ -154,6 +157,8 @@ def observe(
         )
     names: tables.ColumnNames = (rows, cols, values)
     of_intervals = intervals.is_intervals(R, values)
+    if not takes_intervals:
+        intervals.refuse_intervals(R, values)
     if of_intervals and censored is not None:
         raise ValueError(
             f"censored must be None for intervals, whose ends are the limits; got {censored!r:.200}"

@@ -68,7 +68,7 @@ def open_source(
             source = R if features is None else with_features(R, features)
         else:
             read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": features}
-            source = observe(R, **given, censored=censored, **read)
+            source = observe(R, **given, censored=censored, takes_intervals=True, **read)
         warn_of_suspicious_values(source, parse_limit(censored))
         yield source
 
