@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fastemf.boosting.statistics import quantile
 from fastemf.loss import sign_weights
 from fastemf.support.arrays import Floats
 
@@ -37,7 +38,7 @@ class IntervalDistributions:
     omega
         The expectile level.
     bounds
-        The fitted values between the groups, increasing.
+        The largest fitted value of each group but the last, increasing.
     at
         For each group, the ends of its bins, increasing.
     below
@@ -92,7 +93,7 @@ class IntervalDistributions:
 
     def _by_group(self, function: Callable[..., Floats], fitted: Floats, *given: Floats) -> Floats:
         """Apply a function of a distribution and of residuals to each group."""
-        groups = np.searchsorted(self.bounds, fitted, side="right")
+        groups = np.searchsorted(self.bounds, fitted)
         found = np.empty(fitted.size)
         for group, (at, below) in enumerate(zip(self.at, self.below, strict=True)):
             own = np.flatnonzero(groups == group)
@@ -111,11 +112,10 @@ def interval_distributions(
     fitted: Floats, lower: Floats, upper: Floats, weights: Floats, omega: float
 ) -> IntervalDistributions:
     """Estimate the distributions of residuals, given their intervals and the fitted values."""
-    order = np.argsort(fitted, kind="stable")
-    n_groups = int(np.clip(fitted.size // FEWEST, 1, GROUPS))
-    firsts = fitted[[part[0] for part in np.array_split(order, n_groups)]]
-    bounds = np.unique(firsts)[1:]  # equal values are in one group
-    groups = np.searchsorted(bounds, fitted, side="right")
+    n_groups = int(np.clip(weights.sum() // FEWEST, 1, GROUPS))
+    bounds = np.unique([quantile(fitted, g / n_groups, weights) for g in range(1, n_groups)])
+    bounds = bounds[bounds < fitted.max()]  # equal values are in one group
+    groups = np.searchsorted(bounds, fitted)
     found = [
         _interval_distribution(lower[own], upper[own], weights[own])
         for own in (np.flatnonzero(groups == group) for group in range(bounds.size + 1))
@@ -126,8 +126,9 @@ def interval_distributions(
 
 def _interval_distribution(lower: Floats, upper: Floats, weights: Floats) -> tuple[Floats, Floats]:
     """Estimate one distribution: the ends of its bins, and the probability below each of them."""
-    ends = np.concatenate([lower[np.isfinite(lower)], upper[np.isfinite(upper)]])
-    low, high = np.quantile(ends, [TAIL, 1 - TAIL])
+    ends, of_ends = np.concatenate([lower, upper]), np.concatenate([weights, weights])
+    finite = np.isfinite(ends)
+    low, high = (quantile(ends[finite], tau, of_ends[finite]) for tau in (TAIL, 1 - TAIL))
     margin = MARGIN * (high - low) or max(abs(high), 1.0)
     at = np.linspace(low - margin, high + margin, BINS + 1)
     # Intervals are rounded to bins; few pairs of bins remain, whatever the number of residuals.

@@ -100,7 +100,7 @@ def histograms(
 class _Buckets(NamedTuple):
     """The buckets of histograms, grouped by histogram, with increasing bounds."""
 
-    lines: tuple[Any, Any]  # Arrow columns with the labels of each bucket
+    lines: tuple[Any, ...]  # Arrow columns with the labels of each bucket
     rows: Labels
     cols: Labels
     pairs: Ints  # row * columns + column of each bucket
@@ -147,11 +147,19 @@ class _Buckets(NamedTuple):
 
 def _read(table: Any, names: tuple[str, str, str, str], cumulative: bool) -> _Buckets:
     """Read and check the buckets of a table."""
+    if not file_lists.is_source(table):
+        return _group(as_read(table), names, cumulative, table_row)
     rows, cols, le, counts = names
-    where: Where = table_row
-    if file_lists.is_source(table):
-        table, where = table_files.read_file(table, [rows, cols], [counts], features=[le])
-    table = as_read(table)
+    with table_files.naming(table):
+        content, where = table_files.read_file(table, [rows, cols], [counts], features=[le])
+        return _group(content, names, cumulative, where)
+
+
+def _group(
+    table: Any, names: tuple[str, str, str, str], cumulative: bool, where: Where
+) -> _Buckets:
+    """Group the lines of an Arrow table by histogram, and check them."""
+    rows, cols, le, _ = names
     columns = select_columns(table, names)
     if len(columns[0]) == 0:
         raise ValueError("table must have at least one bucket, got none")
@@ -163,7 +171,11 @@ def _read(table: Any, names: tuple[str, str, str, str], cumulative: bool) -> _Bu
     if np.isnan(bounds).any():
         first = where(int(order[np.argmax(np.isnan(bounds))]))
         raise ValueError(f"column {le!r} must hold a bound in each line, got none at {first}")
-    lines = columns[0].take(order), columns[1].take(order)
+    types = arrow().types
+    lines = tuple(
+        (c.cast("large_string") if types.is_string_view(c.type) else c).take(order)
+        for c in columns[:2]
+    )
     found = _Buckets(lines, row_labels, col_labels, pairs[order], bounds, n)
     found.check(cumulative)
     return found

@@ -38,8 +38,8 @@ def refuse_intervals(R: Any, values: Any) -> None:
     """Raise an error for intervals where only exact values are supported."""
     if is_intervals(R, values):
         raise ValueError(
-            "values must be exact here, got intervals; complete, complete_levels and "
-            "complete_quantiles take them"
+            "values must be exact here, got intervals, which only complete, complete_levels and "
+            "complete_quantiles take, from memory or files"
         )
 
 

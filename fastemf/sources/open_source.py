@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
-from fastemf.inputs.intervals import is_intervals
+from fastemf.inputs.intervals import is_intervals, refuse_intervals
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -48,7 +48,7 @@ def open_source(
         if value is not None:
             raise ValueError(f"{name} must not be given with a store, which has its own")
     if client is not None and is_intervals(R, values):
-        raise ValueError("values must not be intervals on a cluster: fit them without client=")
+        raise ValueError("values must be exact on a cluster, got intervals; fit without client=")
     if (is_stored or client is not None) and censored is not None and parse_limit(censored) is None:
         raise ValueError(
             'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
@@ -83,6 +83,7 @@ def open_in_memory(
     R: Any, weights: Any, shape: Any, names: ColumnNames, n_jobs: int | None, censored: Any = None
 ) -> Observations:
     """Open the observations for a task that holds out cells, for which they must be in memory."""
+    refuse_intervals(R, names[2])
     with open_source(R, weights, shape, names, None, n_jobs, censored) as source:
         if not isinstance(source, Observations):
             raise TypeError(
