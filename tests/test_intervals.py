@@ -91,7 +91,7 @@ def test_weight_two_equals_repetition(b):
     repeated = np.repeat(b.i, 2), np.repeat(b.j, 2), (lower, upper)
     twice = fastemf.complete(repeated, 0.7, 1, **settings)
     # Residuals are rounded to bins, which magnifies differences from rounding.
-    np.testing.assert_allclose(predictions(once), predictions(twice), rtol=2e-3)
+    np.testing.assert_allclose(predictions(once), predictions(twice), rtol=2e-3, atol=0.01)
 
 
 # --- forms -----------------------------------------------------------------------------------
@@ -249,10 +249,10 @@ def test_levels_of_intervals(boost):
     exact, intervals, middles = (
         predictions(fastemf.complete_levels(
             (b.i, b.j, values), (0.1, 0.9), 2, reg="noise", intercepts=True, boost=boost
-        ))
+        ))[:, 1]
         for values in (b.values, (b.lower, b.upper), b.middles)
     )  # fmt: skip
-    assert np.linalg.norm(intervals - exact) < np.linalg.norm(middles - exact)
+    assert np.abs(intervals / exact - 1).mean() < np.abs(middles / exact - 1).mean()
 
 
 # --- errors ----------------------------------------------------------------------------------

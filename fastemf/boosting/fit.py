@@ -21,7 +21,7 @@ from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
 from fastemf.censoring.coverage import CensoredCells
-from fastemf.censoring.draws import draw_censored
+from fastemf.censoring.draws import impute_censored
 from fastemf.censoring.imputation import codes_as_values
 from fastemf.censoring.limits import BETWEEN
 from fastemf.features.reading import read_item_features
@@ -90,18 +90,18 @@ def fit_boosted(
     settings = settings.at_shape(given.shape)
     side_features = side.read(given, names)
     data = hold_apart(given, None, settings.generator(), names, censored)
-    source, imputation = draw_censored(data, settings)
+    means, source, imputation = impute_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)
     _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
     normal = NormalScores.fit(cells.values, cells.weights)
-    of_values = CrossFit(source, data.marks, settings, "values", lambda: data.digests)
+    of_values = CrossFit(means, data.marks, settings, "values", lambda: data.digests)
     location, residuals = of_values.location(cells, cells.values)
     by_level = [of_values.level(omega) for omega in levels]
     evaluated = {FIRST_LEVEL} | {one.level for one in objectives if one.kind == EXPECTILE}
     training = {omega: of_values.training(omega) for omega in sorted(evaluated)}
     of_scores = CrossFit(
-        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
+        map_values(means, normal.to_scores), data.marks, settings, "scores", lambda: data.digests
     )
     first = replace(
         location[0], value_name=data.value_name, imputation=imputation, censored=data.censored,

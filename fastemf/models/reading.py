@@ -84,6 +84,7 @@ def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames
 
     A pandas data frame without given names is a matrix, unless it has all three columns.
     """
+    refuse_intervals(R, names[2])
     ours = (axes[0].name, axes[1].name, value_name)
     if axes[0].labels is None or None in ours:
         return names
@@ -159,7 +160,6 @@ def read_cells(
     Unless `strict`, unknown labels and indices beyond the last are at -1. Columns of features that
     a table lacks are missing.
     """
-    refuse_intervals(R, names[2])
     limit = parse_limit(censored)
     if axes[0].labels is None or isinstance(R, Observations):
         cells = _cells_by_row(axes, R, names, weights, shape, strict, features, censored)

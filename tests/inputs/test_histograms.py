@@ -45,7 +45,9 @@ def test_counts_of_values_are_those_of_numpy():
     ]
     # Lines of several histograms may alternate, as long as the bounds of each increase.
     columns.sort(key=lambda line: line[2])
-    table = pa.table(dict(zip(("client", "service", "le", "n"), zip(*columns), strict=True)))
+    table = pa.table(
+        dict(zip(("client", "service", "le", "n"), zip(*columns, strict=True), strict=True))
+    )
     found = fastemf.histograms(table, **NAMES, counts="n").to_pylist()
     for pair, times in values.items():
         expected, _ = np.histogram(times, np.append(0, bounds))
@@ -120,7 +122,7 @@ def test_other_errors():
     with pytest.raises(ValueError, match="must not be named lower, upper, count, got 'client'"):
         fastemf.histograms(scrape(), rows="client", cols="count")
     for before in (scrape(le=("0.1", "2", "+Inf")), scrape().slice(1)):
-        with pytest.raises(ValueError, match="before must have the same buckets .* row 'a'"):
+        with pytest.raises(ValueError, match=r"before must have the same buckets .* row 'a'"):
             fastemf.histograms(scrape(), **NAMES, before=before)
     # No count has decreased, but more calls took at most 0.1 s than at most 1 s.
     with pytest.raises(ValueError, match="got 0 after 4 at row 'a', column 's', bucket 1"):
