@@ -92,10 +92,11 @@ def complete_quantiles(
         dict of columns, one of which has the name and the content of the labels; without labels,
         an array with one row per row (or column) of the matrix, or a dict of arrays.
     censored
-        As in `complete`. Trees are trained on one draw for each censored value, from the residuals
-        beyond its limit or within its interval. Beyond limits this extrapolates, and quantiles beyond a limit are usually too close to it: read
-        them as "at least the limit". The coverage report only includes cells with quantiles within
-        the limit; `CoverageReport.verifiable` is their proportion.
+        As in `complete`. The expectile fits use imputed values, and the trees one draw for each
+        censored value, from the residuals beyond its limit or within its interval. Beyond limits
+        this extrapolates, and quantiles beyond a limit are usually too close to it: read them as
+        "at least the limit". The coverage report only includes cells with quantiles within the
+        limit; `CoverageReport.verifiable` is their proportion.
     groups
         Name of a categorical feature. The coverage report then has a line for each category with
         at least 20 cells; for the largest 100 if there are more.

@@ -159,7 +159,7 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
 
 def _render_censoring(limit: tuple[str, float] | None) -> str:
     if limit is None:
-        return "marked values were imputed"
+        return "marked values, or values in intervals, were imputed"
     return f"values at or {'above' if limit[0] == 'right' else 'below'} {limit[1]:g} were imputed"
 
 

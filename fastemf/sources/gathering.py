@@ -13,8 +13,9 @@ from fastemf.kernels.problem import Rows, Sample
 from fastemf.kernels.threads import launch
 from fastemf.kernels.validation_cells import MembershipArgs, mark_members
 from fastemf.sources.cell_sample import CellSample, HashRange
+from fastemf.sources.grouping import select_entries
 from fastemf.sources.mapped import MappedSource
-from fastemf.sources.memory import Observations, select_entries
+from fastemf.sources.memory import Observations
 from fastemf.sources.source import Results, Side, Source
 from fastemf.support.arrays import Array, Ints
 
