@@ -284,6 +284,10 @@ def test_wrong_uses_of_intervals_are_refused(b, tmp_path):
         fastemf.complete(np.ones((3, 3)), 0.5, 1, values=("lower", "upper"))
     with pytest.raises(ValueError, match="no column 'bound'"):
         fastemf.complete(table, 0.5, 1, **{**columns, "values": ("lower", "bound")})
+    with pytest.raises(ValueError, match="must name two columns, got"):
+        fastemf.complete(table, 0.5, 1, **{**columns, "values": ("lower", "upper", "r")})
+    with pytest.raises(ValueError, match="names of their own, got 'lower'"):
+        fastemf.complete_quantiles(table, 0.5, 1, **columns, features=["lower"])
     with pytest.raises(ValueError, match="must be exact here, got intervals, which only complete"):
         fastemf.select(b.data, 0.5, [1], ["noise"])
     with pytest.raises(ValueError, match="must be exact on a cluster"):

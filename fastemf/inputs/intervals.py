@@ -45,6 +45,8 @@ def refuse_intervals(R: Any, values: Any) -> None:
 
 def read_bounds(table: Any, names: tuple[str, str], where: Where) -> Intervals:
     """Read intervals from two columns of an Arrow table; a missing end is infinite."""
+    if len(names) != 2:
+        raise ValueError(f"values as intervals must name two columns, got {names}")
     columns = tables.select_columns(table, names)
     lower, upper = (read_numbers(c, name, where) for c, name in zip(columns, names, strict=True))
     return parse_intervals(lower, upper, where)
