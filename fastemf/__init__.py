@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fastemf.estimators import ExpectileFactorization as ExpectileFactorization
     from fastemf.estimators import ExpectilePairRegressor as ExpectilePairRegressor
     from fastemf.estimators import QuantilePairRegressor as QuantilePairRegressor
+    from fastemf.inputs.histograms import histograms as histograms
     from fastemf.inputs.labels import Labels as Labels
     from fastemf.inputs.query import sql as sql
     from fastemf.levels import complete_levels as complete_levels
@@ -63,6 +64,7 @@ _MODULE_OF = {
     "load": "models.loading",
     "Labels": "inputs.labels",
     "sql": "inputs.query",
+    "histograms": "inputs.histograms",
     "ModelFileError": "models.file",
     "Solver": "solver.settings",
     "Checkpoint": "solver.settings",

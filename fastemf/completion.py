@@ -31,7 +31,7 @@ def complete(
     *,
     rows: str | None = None,
     cols: str | None = None,
-    values: str | None = None,
+    values: str | tuple[str, str] | None = None,
     weights: Any = None,
     time: Any = None,
     half_life: float | str | None = None,
@@ -65,7 +65,8 @@ def complete(
 
         - a scipy sparse matrix or array; every stored entry is observed, explicit zeros included;
         - a dense array; NaN marks a missing value, as does the mask of a masked array;
-        - a tuple ``(rows, cols, values)`` of equally long arrays;
+        - a tuple ``(rows, cols, values)`` of equally long arrays; values in intervals are a pair
+          ``(lower, upper)`` of arrays;
         - a table of pandas, polars, pyarrow or any other library with the Arrow interface, see
           `rows`, `cols` and `values`;
         - a path, a glob, a list of paths or a folder of tables (``.csv``, ``.tsv`` and ``.jsonl``,
@@ -86,7 +87,10 @@ def complete(
         or min(rows, columns) if that is smaller; a tuned fit drops factors that do not help.
     rows, cols, values
         Columns of a table: row labels, column labels (integers, strings, dates, categories) and
-        values. The methods of the fit then take labels. A pandas table without them is a matrix
+        values. The methods of the fit then take labels. ``values=("lower", "upper")`` names the
+        two ends of intervals that contain the values, such as the buckets of `histograms`. A
+        missing end is infinite, and equal ends are an exact value. Intervals are fitted in float64,
+        and neither stores nor clusters hold them. A pandas table without them is a matrix
         with labels, in which NaN is missing. Labels in a CSV file are integers if the whole column
         is written as integers (``007`` is not), otherwise strings.
     weights
@@ -114,7 +118,7 @@ def complete(
         observation, ``"right"`` (or True), ``"left"`` or empty (or False): an array aligned with
         the triplets or with ``R.data``, the name of a column of the table, or a dense or sparse
         matrix of the shape of R. A store or a cluster only takes a limit. Censored values are
-        imputed during the fit, see Notes.
+        imputed during the fit, see Notes. Intervals need no marks: an infinite end is a limit.
     shape
         (rows, columns) for triplets. Defaults to the largest indices plus 1.
     reg
@@ -195,7 +199,9 @@ def complete(
     Censored values are imputed as in Buckley and James (1979): by the fitted value plus the
     conditional expectation of the residual given the limit, under the Kaplan–Meier estimate of
     the residuals of cells with similar fitted values, in units of the noise of rows and columns.
-    They are updated a few times as the fit improves (``renewals`` in its history). This assumes
+    Values in intervals are replaced by the conditional mean within the interval, under Turnbull's
+    estimate of these distributions, which are by groups of similar fitted values.
+    Imputed values are updated a few times as the fit improves (``renewals``). This assumes
     that scaled residuals beyond a limit are distributed as those of other rows and columns, and
     that censoring depends on nothing but the limit. A row or column that is mostly censored is
     only bounded from one side. The distribution beyond the largest observed residual is unknown,

@@ -52,7 +52,7 @@ def complete_levels(
     *,
     rows: str | None = None,
     cols: str | None = None,
-    values: str | None = None,
+    values: str | tuple[str, str] | None = None,
     weights: Any = None,
     time: Any = None,
     half_life: float | str | None = None,

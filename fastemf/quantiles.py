@@ -41,7 +41,7 @@ def complete_quantiles(
     *,
     rows: str | None = None,
     cols: str | None = None,
-    values: str | None = None,
+    values: str | tuple[str, str] | None = None,
     weights: Any = None,
     time: Any = None,
     half_life: float | str | None = None,
@@ -123,10 +123,11 @@ def complete_quantiles(
         dict of columns, one of which has the name and the content of the labels; without labels,
         an array with one row per row (or column) of the matrix, or a dict of arrays.
     censored
-        As in `complete`. Each censored value is imputed once by a draw from the residuals beyond
-        its limit. This extrapolates, and quantiles beyond a limit are usually too close to it: read
-        them as "at least the limit". The coverage report only includes cells with quantiles within
-        the limit; `CoverageReport.verifiable` is their proportion.
+        As in `complete`. The expectile fits use imputed values, and the trees one draw for each
+        censored value, from the residuals beyond its limit or within its interval. Beyond limits
+        this extrapolates, and quantiles beyond a limit are usually too close to it: read them as
+        "at least the limit". The coverage report only includes cells with quantiles within the
+        limit; `CoverageReport.verifiable` is their proportion.
     groups
         Name of a categorical feature. The coverage report then has a line for each category with
         at least 20 cells; for the largest 100 if there are more.

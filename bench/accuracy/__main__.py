@@ -24,6 +24,7 @@ from bench.accuracy import (
     SETS_WITH_FEATURES,
     AbsentError,
     censoring,
+    histograms,
     quantiles,
     score,
 )
@@ -61,6 +62,8 @@ def main(argv: list[str] | None = None) -> int:
                         "each in turn (rows,cols), and evaluate only these")  # fmt: skip
     parser.add_argument("--censored", action="store_true",
                         help="evaluate fits of censored values instead")  # fmt: skip
+    parser.add_argument("--histograms", action="store_true",
+                        help="evaluate quantiles of values in buckets instead")  # fmt: skip
     parser.add_argument("--smoke", action="store_true", help="tiny matrices, to test that it runs")
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help="JSON file to add the runs to; it replaces repeated runs")  # fmt: skip
@@ -79,6 +82,8 @@ def main(argv: list[str] | None = None) -> int:
     METHODS["auto"](_tiny("additive")(0).train, 0.5, 0, 2)  # compiled, or loaded from the cache
     if args.censored:
         return _evaluate_censored(args)
+    if args.histograms:
+        return _evaluate_histograms(args)
     runs = _read(args.out)
     if args.quantiles:
         return _evaluate_quantiles(sets, args, about, runs)
@@ -124,6 +129,20 @@ def _evaluate_censored(args: argparse.Namespace) -> int:
         print(censoring.line(run), flush=True)
         runs.append(run)
     print("\nTargets", *censoring.target_lines(runs), sep="\n")
+    return 0
+
+
+def _evaluate_histograms(args: argparse.Namespace) -> int:
+    runs = []
+    if args.smoke:
+        split = _tiny("additive", QUANTILE_SHAPE)(0)
+        measured = histograms.measure_split("additive", 0, split, 1.0, 2)
+    else:
+        measured = histograms.measure(args.seeds, args.k)
+    for run in measured:
+        print(histograms.line(run), flush=True)
+        runs.append(run)
+    print("\nTargets", *histograms.target_lines(runs), sep="\n")
     return 0
 
 

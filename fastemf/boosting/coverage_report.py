@@ -225,7 +225,10 @@ def report_coverage(
         seen[:] = False
     known = cells if seen.all() else cells.select(seen)
     order = np.argsort(predicted, kind="stable")
-    counts = np.bincount(known.rows, minlength=cells.shape[0])[cells.rows]
+    width = cells.shape[1] + 1
+    counts = np.bincount(  # cells, each of which may have several observations
+        np.unique(known.rows * width + known.cols) // width, minlength=cells.shape[0]
+    )[cells.rows]
     dense = int(np.sort(counts[seen])[known.values.size // 2]) if seen.any() else 0
     coverage, count = coverage_of(np.flatnonzero(seen)), known.effective_size if seen.any() else 0.0
     efficiency = (

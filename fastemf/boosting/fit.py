@@ -23,8 +23,9 @@ from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
 from fastemf.boosting.update_record import UpdateRecord, find_moved, measure_levels
 from fastemf.censoring.coverage import CensoredCells
-from fastemf.censoring.draws import draw_censored
+from fastemf.censoring.draws import impute_censored
 from fastemf.censoring.imputation import codes_as_values
+from fastemf.censoring.limits import BETWEEN
 from fastemf.features.reading import read_item_features
 from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
 from fastemf.inputs.labels import Labels
@@ -111,13 +112,13 @@ def fit_boosted(
     if not isinstance(settings.init, str):
         earlier = align_model(settings.init, data.fitted, settings)
         data = replace(data, earlier_marks=earlier.marks)
-    source, imputation = draw_censored(data, settings)
+    means, source, imputation = impute_censored(data, settings)
     cells = sample_cells(source, data.marks)
     _check_enough(cells, objectives)
     _check_memory(source.shape, settings, (len(levels) + 2) * FOLDS)
     normal = NormalScores.fit(cells.values, cells.weights)
     of_values = CrossFit(
-        source, data.marks, settings, "values", lambda: data.digests,
+        means, data.marks, settings, "values", lambda: data.digests,
         None if earlier is None else earlier.fits,
     )  # fmt: skip
     location, residuals = of_values.location(cells, cells.values)
@@ -125,7 +126,7 @@ def fit_boosted(
     evaluated = {FIRST_LEVEL} | {one.level for one in objectives if one.kind == EXPECTILE}
     training = {omega: of_values.training(omega) for omega in sorted(evaluated)}
     of_scores = CrossFit(
-        map_values(source, normal.to_scores), data.marks, settings, "scores", lambda: data.digests,
+        map_values(means, normal.to_scores), data.marks, settings, "scores", lambda: data.digests,
         None if earlier is None else {FIRST_LEVEL: earlier.of_scores},
     )  # fmt: skip
     first = replace(
@@ -261,6 +262,8 @@ def _censored_cells(data: Data, cells: ObservedCells) -> CensoredCells | None:
         sample_cells(source, data.marks).values
         for source in (data.fitted, codes_as_values(data.fitted, data.limit))
     )
+    drawn = codes == BETWEEN  # values in intervals count as drawn
+    recorded, codes = np.where(drawn, cells.values, recorded), np.where(drawn, 0, codes)
     return CensoredCells(recorded, codes.astype(np.int8), cells.values, data.limit)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from fastemf.censoring.imputation import (
     Imputation,
     codes_as_values,
+    half_widths_as_values,
     impute_source,
     without_censored,
 )
@@ -25,7 +26,8 @@ from fastemf.censoring.kaplan_meier import (
     conditional_expectation,
     residual_distribution,
 )
-from fastemf.censoring.limits import LEFT, RIGHT, CensoringLimit
+from fastemf.censoring.limits import BETWEEN, LEFT, RIGHT, CensoringLimit
+from fastemf.censoring.turnbull import IntervalDistributions, interval_distributions
 from fastemf.loss import level_weights
 from fastemf.solver.alternation import Solution
 from fastemf.solver.engine import CompletionEngine
@@ -41,6 +43,7 @@ from fastemf.tuning.validation_cells import pick_cells
 
 FIRST_SWEEPS, SWEEPS = 10, 5  # without the censored entries, and after each imputation
 ROUNDS = 3
+INTERVAL_ROUNDS = 10  # fits in intervals start from their middles, and approach slowly
 NOISE_ROUNDS = 4
 LARGEST_EXCESS = 8.0  # imputed values are at most so many spreads beyond the furthest limit
 MOST_CELLS = 300_000  # observations for the distribution of the residuals
@@ -58,6 +61,7 @@ class _Cells(NamedTuple):
     weights: Floats
     fitted: Floats
     codes: Array
+    half_widths: Floats
 
     def residuals(self, scales: Pair) -> Floats:
         """Compute residuals in units of the noise."""
@@ -77,6 +81,15 @@ class _Cells(NamedTuple):
             lost = self.codes[near] == code
             found.append(estimator(code * r[near], lost, self.weights[near], *more))
         return found
+
+    def estimate_intervals(self, scales: Pair, omega: float) -> IntervalDistributions | None:
+        """Estimate the distributions of residuals in intervals; None if there are none."""
+        if not (self.codes == BETWEEN).any():
+            return None
+        r, noise = self.residuals(scales), scales[0][self.rows] * scales[1][self.cols]
+        lower = np.where(self.codes == LEFT, -np.inf, r - self.half_widths / noise)
+        upper = np.where(self.codes == RIGHT, np.inf, r + self.half_widths / noise)
+        return interval_distributions(self.fitted, lower, upper, self.weights, omega)
 
     def _similar_to_censored(self, code: int) -> Mask:
         """Mark the cells whose fitted values are similar to those of censored cells.
@@ -130,11 +143,13 @@ class BuckleyJames:
         schedule = noise_ridge(uncensored, k, settings.intercepts)
         plain = replace(settings, solver=replace(settings.solver, orthogonalize=False))
         factors, ridge = run_sweeps(uncensored, factors, schedule, plain, FIRST_SWEEPS, TOL)
-        for _ in range(ROUNDS):
-            engine = self.impute(Solution(*factors, ridge)).replace(recount=True)
+        solution = Solution(*factors, ridge)
+        for _ in range(ROUNDS if self.imputation(solution).intervals is None else INTERVAL_ROUNDS):
+            engine = self.impute(solution).replace(recount=True)
             schedule = noise_ridge(engine, k, settings.intercepts)
             factors, ridge = run_sweeps(engine, factors, schedule, plain, SWEEPS, TOL)
-        return Solution(*factors, ridge)
+            solution = Solution(*factors, ridge)
+        return solution
 
     def impute(self, solution: Solution) -> CompletionEngine:
         """Return the engine of all observations, with values imputed by a solution."""
@@ -162,8 +177,9 @@ class BuckleyJames:
     ) -> tuple[ResidualDistribution, ResidualDistribution]:
         """Estimate the distributions of the residuals of a solution; the left one is mirrored."""
         cells = self._sample((solution.X, solution.Y))
-        scales = self.imputation(solution).scales
-        right, left = cells.estimate(residual_distribution, scales)
+        imputation = self.imputation(solution)
+        cells = _impute_intervals(cells, imputation.scales, imputation.intervals)
+        right, left = cells.estimate(residual_distribution, imputation.scales)
         return right, left
 
     def _estimate(self, solution: Solution) -> Imputation:
@@ -184,11 +200,13 @@ class BuckleyJames:
     def _imputation_of(self, cells: _Cells, scales: Pair) -> Imputation:
         """Estimate the conditional expectations, given the noise of rows and columns."""
         levels = level_weights(self._engine.omega)
+        intervals = cells.estimate_intervals(scales, self._engine.omega)
+        cells = _impute_intervals(cells, scales, intervals)
         right, left = cells.estimate(conditional_expectation, scales, levels)
         limits = cells.values[cells.codes != 0] if cells.codes.any() else cells.values
         excess = LARGEST_EXCESS * self._engine.spread
         bounds = float(limits.min() - excess), float(limits.max() + excess)
-        return Imputation(scales, right, left, bounds, self._limit)
+        return Imputation(scales, right, left, bounds, self._limit, intervals)
 
     def _sample(self, factors: Factors) -> _Cells:
         """Sample at most `MOST_CELLS` observations."""
@@ -197,7 +215,27 @@ class BuckleyJames:
         rows, cols, _, values, weights, fitted = picked
         if self._limit is not None:
             codes = self._limit.codes(values.astype(engine.dtype))
-        else:
-            coded = engine.replace(observations=codes_as_values(engine.observations, None))
-            codes = pick_cells(coded, factors, self._marks, MOST_CELLS)[3]
-        return _Cells(rows, cols, values, weights, fitted, codes)
+            return _Cells(rows, cols, values, weights, fitted, codes, np.zeros(values.size))
+        codes, half_widths = (
+            pick_cells(engine.replace(observations=other), factors, self._marks, MOST_CELLS)[3]
+            for other in (
+                codes_as_values(engine.observations, None),
+                half_widths_as_values(engine.observations),
+            )
+        )
+        return _Cells(rows, cols, values, weights, fitted, codes, half_widths)
+
+
+def _impute_intervals(
+    cells: _Cells, scales: Pair, intervals: IntervalDistributions | None
+) -> _Cells:
+    """Return cells with imputed values in intervals, for the distribution beyond limits."""
+    if intervals is None:
+        return cells
+    noise, r = scales[0][cells.rows] * scales[1][cells.cols], cells.residuals(scales)
+    half = cells.half_widths / noise
+    values = cells.fitted + noise * intervals.impute(cells.fitted, r - half, r + half)
+    between = cells.codes == BETWEEN
+    return cells._replace(
+        values=np.where(between, values, cells.values), codes=np.where(between, 0, cells.codes)
+    )

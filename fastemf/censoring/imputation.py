@@ -1,7 +1,7 @@
 """`Imputation`: the values that replace censored ones, given the predictions of a model.
 
 A censored value is replaced by the prediction plus the conditional expectation of the residual
-given the limit, in units of the noise of its row and column.
+given the limit or the interval, in units of the noise of its row and column.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastemf.censoring.kaplan_meier import ConditionalExpectation
-from fastemf.censoring.limits import CensoringLimit
+from fastemf.censoring.limits import BETWEEN, CensoringLimit
+from fastemf.censoring.turnbull import IntervalDistributions
 from fastemf.sources.mapped import BlockMap, MappedSource
 from fastemf.sources.memory import Observations
 from fastemf.sources.source import Arrays, Side, Source
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 
-Curve = Callable[[Floats], Floats]
+Curves = tuple[Callable[..., Floats], Callable[..., Floats], Callable[..., Floats] | None]
 
 EMPTY = np.empty(0)
 
@@ -39,6 +40,8 @@ class Imputation:
         The smallest and the largest imputed value.
     limit
         The common censoring limit; None where each observation has its own code.
+    intervals
+        Distributions of residuals in intervals; None if no observation of the fit is an interval.
     """
 
     scales: tuple[Floats, Floats]
@@ -46,6 +49,7 @@ class Imputation:
     left: ConditionalExpectation
     bounds: tuple[float, float]
     limit: CensoringLimit | None
+    intervals: IntervalDistributions | None = None
 
     def resize_axis(self, axis: int, size: int, known: int) -> Imputation:
         """Return the rule for an axis of `size` items of which the first `known` stay.
@@ -62,18 +66,26 @@ class Imputation:
         codes: NDArray[np.int8],
         predicted: Floats,
         noise: Floats,
-        curves: tuple[Curve, Curve] | None = None,
+        half_widths: Array = EMPTY,
+        curves: Curves | None = None,
     ) -> Floats:
         """Replace censored values, given predictions and noise of their cells.
 
-        `curves` replace the conditional expectations of the rule.
+        `half_widths` are those of intervals, if there are any. `curves` replace the conditional
+        expectations of the rule: right, left, and in intervals.
         """
-        right, left = (self.right, self.left) if curves is None else curves
+        of_intervals = None if self.intervals is None else self.intervals.impute
+        right, left, between = (self.right, self.left, of_intervals) if curves is None else curves
         sign = codes.astype(np.float64)
         x = sign * (recorded - predicted) / noise
         u = np.where(sign > 0, right(x), left(x))
         values = np.clip(predicted + sign * noise * u, *self.bounds)
         values = np.where(sign > 0, np.maximum(values, recorded), np.minimum(values, recorded))
+        if between is not None and half_widths.size:
+            lower, upper = recorded - half_widths, recorded + half_widths
+            u = between(predicted, (lower - predicted) / noise, (upper - predicted) / noise)
+            inside = np.clip(predicted + noise * u, lower, upper)
+            values = np.where(codes == BETWEEN, inside, values)
         return np.asarray(values, np.float64)
 
 
@@ -130,6 +142,7 @@ class CensoredEntries(NamedTuple):
     codes: NDArray[np.int8]
     predicted: Floats
     noise: Floats
+    half_widths: Array  # empty if there are no intervals
 
 
 def censored_entries(
@@ -145,18 +158,19 @@ def censored_entries(
     for a in range(this.shape[1]):  # term by term, so that a sum does not depend on the block
         predicted += this[rows, a].astype(np.float64) * other[cols, a]
     noise = own[rows, 1] * about[cols, 1]
-    return CensoredEntries(at, rows, cols, block.values[at], codes[at], predicted, noise)
+    widths = block.half_widths[at] if block.half_widths.size else block.half_widths
+    return CensoredEntries(at, rows, cols, block.values[at], codes[at], predicted, noise, widths)
 
 
 def without_censored(source: Source, limit: CensoringLimit | None = None) -> MappedSource:
-    """Return a source in which censored entries have weight 0."""
+    """Return a source in which entries beyond a limit have weight 0; intervals keep theirs."""
     return MappedSource(source, BlockMap(_weigh_block, args=(limit,), changes_weights=True))
 
 
 def _weigh_block(
     block: Side, by_index: Arrays, by_row: Arrays, limit: CensoringLimit | None
 ) -> Side:
-    weights = (_codes(block, limit) == 0).astype(block.dtype)
+    weights = np.isin(_codes(block, limit), (0, BETWEEN)).astype(block.dtype)
     if block.weights.size:
         weights *= block.weights
     mass = np.bincount(block.keys, weights, block.mass.size).astype(np.float64)
@@ -172,6 +186,16 @@ def _codes_block(
     block: Side, by_index: Arrays, by_row: Arrays, limit: CensoringLimit | None
 ) -> Side:
     return replace(block, values=_codes(block, limit).astype(block.dtype))
+
+
+def half_widths_as_values(source: Source) -> MappedSource:
+    """Return a source whose values are the half-widths of the observations, 0 without intervals."""
+    return MappedSource(source, BlockMap(_half_widths_block))
+
+
+def _half_widths_block(block: Side, by_index: Arrays, by_row: Arrays) -> Side:
+    widths = block.half_widths if block.half_widths.size else np.zeros_like(block.values)
+    return replace(block, values=widths)
 
 
 def _codes(block: Side, limit: CensoringLimit | None) -> NDArray[np.int8]:
@@ -207,8 +231,9 @@ def impute_observations(
         predicted = predict(i, j).astype(np.float64)
         noise = imputation.scales[0][i] * imputation.scales[1][j]
         values = side.values.copy()
-        values[at] = imputation.impute(side.values[at], side.censored[at], predicted, noise)
-        return replace(side, values=values, censored=side.censored[:0])
+        widths = side.half_widths[at] if side.half_widths.size else EMPTY
+        values[at] = imputation.impute(side.values[at], side.censored[at], predicted, noise, widths)
+        return replace(side, values=values, censored=side.censored[:0], half_widths=EMPTY)
 
     row, col = observed.by_row, observed.by_col
     return replace(

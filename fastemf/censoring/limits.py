@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fastemf.support.arrays import Array
 
 RIGHT, LEFT = 1, -1  # codes: the true value is at or above the limit, or at or below; 0: observed
+BETWEEN = 2  # the true value is in an interval, whose middle is recorded
 WORDS = {
     "": 0, "none": 0, "nan": 0, "false": 0, "0": 0, "0.0": 0, "right": RIGHT, "true": RIGHT,
     "1": RIGHT, "1.0": RIGHT, "left": LEFT, "-1": LEFT, "-1.0": LEFT,

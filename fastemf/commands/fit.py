@@ -85,7 +85,7 @@ def _add_fit(
 ) -> argparse.ArgumentParser:  # fmt: skip
     """Add a command that fits levels or quantiles, given as `option`."""
     parser = add_command(commands, name, run, help_, description)
-    add_data(parser, stores=True, censored=True)
+    add_data(parser, stores=True, censored=True, histograms=True)
     parser.add_argument(option, type=float, **settings)
     add_time(parser)
     add_model(parser, validation)

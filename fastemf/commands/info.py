@@ -175,7 +175,7 @@ def render(facts: dict[str, Any], *, lists_steps: bool = False) -> str:
 
 def _render_censoring(limit: tuple[str, float] | None) -> str:
     if limit is None:
-        return "marked values were imputed"
+        return "marked values, or values in intervals, were imputed"
     return f"values at or {'above' if limit[0] == 'right' else 'below'} {limit[1]:g} were imputed"
 
 
@@ -192,7 +192,7 @@ def _render_coverage(fields: dict[str, Any]) -> Lines:
             f"out-of-fold coverage {report.coverage:.4f} of {report.cells:,} cells "
             f"(95 % CI {low:.4f} to {high:.4f})",
             f"{min(report.deciles):.3f} to {max(report.deciles):.3f} by decile of the prediction, "
-            f"{report.dense_coverage:.4f} in rows with {report.dense_cells:,} or more observations",
+            f"{report.dense_coverage:.4f} in rows with {report.dense_cells:,} or more cells",
         ]
     if report.censoring_note:
         texts.append(report.censoring_note)

@@ -28,6 +28,8 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
 
     path = args.data
     source = open_text(path, args) if source is None else source
+    if any(getattr(args, name, None) is not None for name in ("le", "count")):
+        return _read_histograms(args, source)
     present = None if is_store(path) else column_names(source)
     options = {"--rows": args.rows, "--cols": args.cols, "--values": args.values}
     missing = [option for option, column in options.items() if column is None]
@@ -52,6 +54,28 @@ def read_data(args: argparse.Namespace, source: Any = None) -> dict[str, Any]:
         if _is_text_file(path) and _is_number(columns[2], args.decimal or "."):
             _refuse_header(path, f"{columns[2]!r} as the values", "--rows, --cols and --values")
     return _keywords(source, columns, args)
+
+
+def _read_histograms(args: argparse.Namespace, source: Any) -> dict[str, Any]:
+    """Return the same keywords for the buckets of histograms."""
+    from fastemf.inputs.histograms import histograms
+
+    needed = {name: getattr(args, name) for name in ("rows", "cols", "le", "count")}
+    if missing := [f"--{name}" for name, column in needed.items() if column is None]:
+        raise ValueError(f"histograms need {', '.join(missing)}: the names of their columns")
+    others = {
+        "--values": args.values,
+        "--weights": args.weights,
+        "--features": getattr(args, "features", None),
+    }
+    others |= {"a censoring option": censored_option(args)}
+    if given := [option for option, value in others.items() if value is not None]:
+        raise ValueError(f"{given[0]} does not apply to histograms, whose values are buckets")
+    needed["counts"] = needed.pop("count")
+    return {
+        "R": histograms(source, **needed), "rows": args.rows, "cols": args.cols,
+        "values": ("lower", "upper"), "weights": "count",
+    }  # fmt: skip
 
 
 def read_model_data(args: argparse.Namespace, model: Any) -> dict[str, Any]:

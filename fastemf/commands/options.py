@@ -38,8 +38,9 @@ def add_model_file(parser: argparse.ArgumentParser) -> None:
 
 
 def add_data(
-    parser: argparse.ArgumentParser, *, stores: bool = False, censored: bool = False
-) -> None:
+    parser: argparse.ArgumentParser, *, stores: bool = False, censored: bool = False,
+    histograms: bool = False,
+) -> None:  # fmt: skip
     """Add the observations: a file, the names of its columns, and which values are censored."""
     store = ", or a store (see fastemf store)" if stores else ""
     text = f"observations: {FORMATS}{store}; - reads CSV from standard input"
@@ -53,6 +54,8 @@ def add_data(
     for name, text in COLUMNS.items():
         group.add_argument(f"--{name}", metavar="NAME", type=parse_utf8, help=text)
     add_text_format(parser)
+    if histograms:
+        _add_histograms(parser)
     if censored:
         _add_censored(parser)
 
@@ -100,6 +103,18 @@ def add_text_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sep", metavar="CHAR", help=text)
     text = "decimal separator of a text file (default: .)"
     parser.add_argument("--decimal", metavar="CHAR", help=text)
+
+
+def _add_histograms(parser: argparse.ArgumentParser) -> None:
+    """Add the columns of histograms."""
+    group = parser.add_argument_group(
+        "histograms",
+        "Each line is a bucket of a cumulative histogram, as in Prometheus, instead of a value.",
+    )
+    text = "column with the upper bounds of the buckets (+Inf for the last one)"
+    group.add_argument("--le", metavar="NAME", type=parse_utf8, help=text)
+    text = "column with the counts of values up to these bounds"
+    group.add_argument("--count", metavar="NAME", type=parse_utf8, help=text)
 
 
 def _add_censored(parser: argparse.ArgumentParser) -> None:

@@ -249,7 +249,8 @@ def check_feature_names(
     features: Sequence[str], row_features: Sequence[str], col_features: Sequence[str], taken: Any
 ) -> None:
     """Raise an error for a name that two features share, or that is `taken` by another column."""
-    source_of = dict.fromkeys((name for name in taken if name is not None), "rows, cols or values")
+    columns = [one for name in taken for one in (name if isinstance(name, tuple) else (name,))]
+    source_of = dict.fromkeys(filter(None, columns), "rows, cols or values")
     parts = {"features": features, "row_features": row_features, "col_features": col_features}
     for part, names in parts.items():
         for name in names:

@@ -25,7 +25,8 @@ LISTED = 50  # names of columns in a message
 Sides = tuple[Labels | None, Labels | None]  # of an earlier fit; None for new labels
 
 
-ColumnNames = tuple[str | None, str | None, str | None]  # of a table: rows, cols, values
+ValueNames = str | tuple[str, str] | None  # one column, or the lower and upper ends of intervals
+ColumnNames = tuple[str | None, str | None, ValueNames]  # of a table: rows, cols, values
 
 
 class Labelled(NamedTuple):

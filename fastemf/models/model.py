@@ -301,9 +301,9 @@ class Model(SearchMethods):
             return None if censored is False else censored
         if self.censored is None and self._imputing_fit().imputation is not None:
             warn(
-                "the model was fitted to values marked as censored, but all values of these data "
-                "are taken as exact: mark them with censored= (in a shell, --censored-above, "
-                "--censored-below or --censored)"
+                "the model was fitted to values marked as censored or in intervals, but all values "
+                "of these data are taken as exact: mark censored ones with censored= (in a shell, "
+                "--censored-above, --censored-below or --censored), or pass censored=False"
             )
         return self.censored
 

@@ -12,6 +12,7 @@ from fastemf.features.schema import FeatureSchema, SideFeatures
 from fastemf.inputs import file_lists, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import EntryArrays, check_entries, check_positions, flat_weights
+from fastemf.inputs.intervals import refuse_intervals
 from fastemf.inputs.tables import ColumnNames, is_frame, is_table, select_columns
 from fastemf.kernels.threads import count_threads
 from fastemf.models.bilinear import Axes
@@ -83,6 +84,7 @@ def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames
 
     A pandas data frame without given names is a matrix, unless it has all three columns.
     """
+    refuse_intervals(R, names[2])
     ours = (axes[0].name, axes[1].name, value_name)
     if axes[0].labels is None or None in ours:
         return names
@@ -95,8 +97,8 @@ def named_columns(axes: Axes, value_name: str | None, R: Any, names: ColumnNames
             is_long = is_table(R)
         if not is_long:
             return names
-    rows, cols, values = (b if a is None else a for a, b in zip(names, ours, strict=True))
-    return rows, cols, values
+    rows, cols = (b if a is None else a for a, b in zip(names[:2], ours[:2], strict=True))
+    return rows, cols, value_name if names[2] is None else names[2]
 
 
 def read_observations(

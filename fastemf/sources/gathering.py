@@ -13,8 +13,9 @@ from fastemf.kernels.problem import Rows, Sample
 from fastemf.kernels.threads import launch
 from fastemf.kernels.validation_cells import MembershipArgs, mark_members
 from fastemf.sources.cell_sample import CellSample, HashRange
+from fastemf.sources.grouping import select_entries
 from fastemf.sources.mapped import MappedSource
-from fastemf.sources.memory import Observations, select_entries
+from fastemf.sources.memory import Observations
 from fastemf.sources.source import Results, Side, Source
 from fastemf.support.arrays import Array, Ints
 
@@ -70,8 +71,8 @@ def _concatenate(blocks: list[Side]) -> Side:
         return blocks[0]
     counts = np.concatenate([np.diff(block.indptr) for block in blocks])
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    indices, values, weights, mass, censored = (
+    indices, values, weights, mass, censored, half_widths = (
         np.concatenate([getattr(block, name) for block in blocks])
-        for name in ("indices", "values", "weights", "mass", "censored")
+        for name in ("indices", "values", "weights", "mass", "censored", "half_widths")
     )
-    return Side(indptr, indices, values, weights, mass, censored)
+    return Side(indptr, indices, values, weights, mass, censored, half_widths)

@@ -113,11 +113,11 @@ def hold_out(
             rows, cols, values = columns if named else (None, None, None)
             given = observe(
                 validation, rows=rows, cols=cols, values=values, features=schema,
-                labels=(observed.row_labels, observed.col_labels),
+                labels=(observed.row_labels, observed.col_labels), takes_intervals=True,
             )  # fmt: skip
         else:
             shape = observed.shape if isinstance(validation, tuple) else None
-            given = observe(validation, shape=shape, features=schema)
+            given = observe(validation, shape=shape, features=schema, takes_intervals=True)
         if given.shape != observed.shape:
             raise ValueError(
                 f"validation must have the shape of R, {observed.shape}, got {given.shape}"

@@ -64,8 +64,9 @@ class BlockMap:
             if self.keep:
                 return self.function(side, others, own, *self.args)
             side = _SideInParts(
-                side.indptr, side.indices, side.values, side.weights, side.mass, side.censored
-            )
+                side.indptr, side.indices, side.values, side.weights, side.mass, side.censored,
+                side.half_widths,
+            )  # fmt: skip
         return _MappedSide(side, own, others, self)
 
 
@@ -138,6 +139,7 @@ class _SideInParts(Side):
             yield first, Side(
                 indptr[first : end + 1] - indptr[first], self.indices[part], self.values[part],
                 self.weights[part], self.mass[first:end], self.censored[part],
+                self.half_widths[part],
             )  # fmt: skip
             first = end
 

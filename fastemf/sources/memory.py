@@ -13,7 +13,7 @@ from fastemf.censoring import limits
 from fastemf.features.reading import check_names, find_columns, read_log_features
 from fastemf.features.schema import FeatureSchema, FeatureTable, check_feature_names
 from fastemf.features.times import Times
-from fastemf.inputs import file_lists, table_files, tables
+from fastemf.inputs import file_lists, intervals, table_files, tables
 from fastemf.inputs.columns import Where, position
 from fastemf.inputs.entries import (
     EntryArrays,
@@ -25,8 +25,7 @@ from fastemf.inputs.entries import (
     read_entries,
 )
 from fastemf.inputs.labels import Labels
-from fastemf.kernels.entries import CountArgs, PlacementArgs, count_keys, place_entries
-from fastemf.kernels.threads import launch
+from fastemf.sources.grouping import group, make_side, select_entries, sum_weights
 from fastemf.sources.source import Side, Source
 from fastemf.support.arrays import Array, Ints, Mask
 from fastemf.support.memory import check_memory
@@ -53,7 +52,12 @@ class Observations(Source):
         if dtype == self.dtype:
             return self
         row, col = (
-            replace(side, values=side.values.astype(dtype), weights=side.weights.astype(dtype))
+            replace(
+                side,
+                values=side.values.astype(dtype),
+                weights=side.weights.astype(dtype),
+                half_widths=side.half_widths.astype(dtype),
+            )
             for side in (self.by_row, self.by_col)
         )
         return replace(self, by_row=row, by_col=col)
@@ -106,12 +110,13 @@ def observe(
     shape: Any = None,
     rows: str | None = None,
     cols: str | None = None,
-    values: str | None = None,
+    values: tables.ValueNames = None,
     labels: tables.Sides | None = None,
     censored: Any = None,
     n_threads: int = 1,
     progress: bool = False,
     features: Any = None,
+    takes_intervals: bool = False,
 ) -> Observations:
     """Group the observed entries of `R` by row and by column, in linear time.
 
@@ -131,7 +136,8 @@ def observe(
     shape
         Numbers of rows and columns, for triplets; the default is the largest index + 1.
     rows, cols, values
-        Column names of a table. Without them a pandas DataFrame is a matrix with labels.
+        Column names of a table; two names of `values` are the ends of intervals. Without them a
+        pandas DataFrame is a matrix with labels.
     labels
         Labels of rows and columns of an earlier fit, which determine the positions of a table's
         rows or of triplets; other labels are an error. None for a side with new labels.
@@ -145,6 +151,8 @@ def observe(
         Side features of the observations: names of columns of a table, or a schema with names of
         columns, which may be absent; for triplets, CSR, CSC and COO an (n, p) array or a dict of
         arrays, with one value per stored entry. Fits ignore them.
+    takes_intervals
+        Whether values may be intervals.
 
     Raises
     ------
@@ -159,15 +167,25 @@ def observe(
             f"R must be in memory here, got a {type(R).__name__}: only fits, levels "
             "and quantiles read it block by block"
         )
-    names = (rows, cols, values)
-    again = censored is not None or features is not None
+    names: tables.ColumnNames = (rows, cols, values)
+    of_intervals = intervals.is_intervals(R, values)
+    if not takes_intervals:
+        intervals.refuse_intervals(R, values)
+    if of_intervals and censored is not None:
+        raise ValueError(
+            f"censored must be None for intervals, whose ends are the limits; got {censored!r:.200}"
+        )
+    again = censored is not None or features is not None or of_intervals
     if again and tables.is_table(R) and not tables.is_frame(R):
         R = tables.as_read(R)  # a stream can be read only once
     if not file_lists.is_source(R):
         given = (shape, names, labels, n_threads, tables.table_row)
+        if of_intervals:
+            return _observe_intervals(R, weights, *given, features)
         observed = _observe(R, weights, *given, features)
         return _mark_censored(observed, R, censored, *given)
-    numbers = [values] + ([weights] if isinstance(weights, str) else [])
+    numbers = [] if of_intervals else [values]
+    numbers += [weights] if isinstance(weights, str) else []
     sides = zip((rows, cols), labels or (), strict=False)
     texts = [name for name, side in sides if side is not None and side.kind == "str"]
     columns = [rows, cols] + ([censored] if isinstance(censored, str) else [])
@@ -177,13 +195,49 @@ def observe(
         texts += features.texts
     elif features is not None:
         listed = check_names(features)
+    if isinstance(values, tuple):
+        listed = [*listed, *(name for name in values if name not in listed)]
     with table_files.naming(R):
         content, where = table_files.read_file(
             R, columns, numbers, texts, n_threads, progress, listed
         )
         of_file = (shape, names, labels, n_threads, where)
+        if of_intervals:
+            return _observe_intervals(content, weights, *of_file, features)
         observed = _observe(content, weights, *of_file, features)
         return _mark_censored(observed, content, censored, *of_file)
+
+
+def _observe_intervals(
+    R: Any, weights: Any, shape: Any, names: tables.ColumnNames, labels: tables.Sides | None,
+    n_threads: int, where: Where, features: Any = None,
+) -> Observations:  # fmt: skip
+    """Group intervals in memory: their middles as values, with codes and half-widths."""
+    if isinstance(R, tuple):
+        found = intervals.parse_arrays(R[2])
+        R = (R[0], R[1], found.values)
+    elif tables.is_table(R) and isinstance(names[2], tuple):
+        R, ends = tables.as_read(R), names[2]
+        found = intervals.read_bounds(R, ends, where)
+        names = names[0], names[1], " to ".join(ends)
+        R = R.append_column(names[2], tables.arrow().array(found.values))
+    else:
+        raise ValueError(
+            f"values must name two columns of a table, got {names[2]} with R of type "
+            f"{type(R).__name__}"
+        )
+    given = (shape, names, labels, n_threads, where)
+    observed = _observe(R, weights, *given, features)
+    # Positions in the given order, from 1, are read like weights.
+    placed = _observe(R, np.arange(1.0, found.values.size + 1), *given)
+    by_row, by_col = (
+        replace(side, censored=found.codes[order], half_widths=found.half_widths[order])
+        for side, order in (
+            (observed.by_row, placed.by_row.weights.astype(np.int64) - 1),
+            (observed.by_col, placed.by_col.weights.astype(np.int64) - 1),
+        )
+    )
+    return replace(observed, by_row=by_row, by_col=by_col)
 
 
 def _mark_censored(observed: Observations, R: Any, censored: Any, *given: Any) -> Observations:
@@ -313,7 +367,7 @@ def _group_both(entries: EntryArrays, n_threads: int, read: FeatureReader | None
     if pointers is None:
         by_row = group(rows, cols, None, values, v, shape[0], n_threads)
     else:
-        by_row = _side(pointers, cols, values, v)
+        by_row = make_side(pointers, cols, values, v)
     by_col = group(cols, rows, pointers, values, v, shape[1], n_threads)
     features = None if read is None else _by_row(read(values.size), entries, n_threads)
     if transposed:
@@ -331,58 +385,3 @@ def _by_row(features: FeatureTable, entries: EntryArrays, n_threads: int) -> Fea
     places = np.arange(keys.size, dtype=keys.dtype)
     order = group(keys, places, None, entries.values, entries.weights, n, n_threads).indices
     return features.select(order)
-
-
-def _side(indptr: Ints, indices: Array, values: Array, weights: Array) -> Side:
-    return Side(indptr, indices, values, weights, sum_weights(indptr, weights))
-
-
-def sum_weights(indptr: Ints, weights: Array) -> Array:
-    """Return the summed weight of each group, or its count if there are no weights."""
-    counts = np.diff(indptr)
-    if not weights.size:
-        return counts.astype(np.float64)
-    groups = np.repeat(np.arange(counts.size), counts)
-    return np.asarray(np.bincount(groups, weights, counts.size))
-
-
-def select_entries(side: Side, mask: Mask) -> Side:
-    """Select the entries of a side where `mask` is true."""
-    indptr = np.zeros_like(side.indptr)
-    np.cumsum(np.bincount(side.keys[mask], minlength=indptr.size - 1), out=indptr[1:])
-    weights, codes = (part[mask] if part.size else part for part in (side.weights, side.censored))
-    kept = _side(indptr, side.indices[mask], side.values[mask], weights)
-    return replace(kept, censored=codes)
-
-
-def group(
-    keys: Array,
-    others: Array,
-    pointers: Ints | None,
-    values: Array,
-    weights: Array,
-    n: int,
-    n_threads: int,
-) -> Side:
-    """Group entries by key with a stable counting sort.
-
-    Each thread counts, then places, the keys of its own run of entries. Its first place within
-    each key follows from the counts of the runs before, so the result does not depend on the number
-    of threads. The other index of the entries is `others`, or follows from the row `pointers`.
-    """
-    # So few that counts take no more memory than entries.
-    n_runs = max(1, min(n_threads, keys.size // n))
-    runs = np.arange(n_runs + 1, dtype=np.int64)
-    bounds = runs * keys.size // n_runs
-    table = np.zeros((n_runs, n), np.int64)
-    launch(count_keys, n_threads, runs, CountArgs(bounds, keys, table))
-    indptr = np.zeros(n + 1, np.int64)
-    np.cumsum(table.sum(axis=0), out=indptr[1:])
-    before = indptr[:-1].copy()
-    for counts in table:  # from counts to places
-        counts[:], before = before, before + counts
-    indices, b, v = np.empty_like(keys), np.empty_like(values), np.empty_like(weights)
-    given = (np.empty(0, np.int64) if pointers is None else pointers, others, values, weights)
-    placement = PlacementArgs(bounds, keys, *given, table, indices, b, v)
-    launch(place_entries, n_threads, runs, placement)
-    return _side(indptr, indices, b, v)

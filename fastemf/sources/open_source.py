@@ -14,6 +14,7 @@ import numpy as np
 
 from fastemf.censoring.limits import CensoringLimit, parse_limit
 from fastemf.features.times import add_time, is_matrix, select_times, split_time
+from fastemf.inputs.intervals import is_intervals, refuse_intervals
 from fastemf.inputs.tables import ColumnNames
 from fastemf.kernels.threads import count_threads
 from fastemf.sources.cell_sample import Marks, draw_marks
@@ -49,6 +50,8 @@ def open_source(
     for name, value in {**given, "store_path": store_path}.items() if is_stored else ():
         if value is not None:
             raise ValueError(f"{name} must not be given with a store, which has its own")
+    if client is not None and is_intervals(R, values):
+        raise ValueError("values must be exact on a cluster, got intervals; fit without client=")
     if (is_stored or client is not None) and censored is not None and parse_limit(censored) is None:
         raise ValueError(
             'censored must be ("right", limit) or ("left", limit) if R is not in memory, got '
@@ -72,7 +75,7 @@ def open_source(
         else:
             asked = add_time(R, names, features, time)
             read = {"n_threads": count_threads(n_jobs), "progress": progress, "features": asked}
-            observed = observe(R, **given, censored=censored, **read)
+            observed = observe(R, **given, censored=censored, takes_intervals=True, **read)
             source = _take_times(observed, features, time)
         warn_of_suspicious_values(source, parse_limit(censored))
         yield source
@@ -100,6 +103,7 @@ def open_in_memory(
     R: Any, weights: Any, shape: Any, names: ColumnNames, n_jobs: int | None, censored: Any = None
 ) -> Observations:
     """Open the observations for a task that holds out cells, for which they must be in memory."""
+    refuse_intervals(R, names[2])
     with open_source(R, weights, shape, names, None, n_jobs, censored) as source:
         if not isinstance(source, Observations):
             raise TypeError(
@@ -190,13 +194,14 @@ def hold_apart(
     A common limit `censored` applies to given validation entries as well.
     """
     limit = parse_limit(censored)
+    value_name = None if isinstance(names[2], tuple) else names[2]
     seed = int(copy.deepcopy(rng).integers(2**63))  # the copy leaves the state of rng unchanged
     if validation is None:
-        data = Data(source, seed=seed, value_name=names[2], limit=limit)
+        data = Data(source, seed=seed, value_name=value_name, limit=limit)
         if limit is not None and not data.is_censored:
             warn(f"censored: no value is at or beyond the limit {limit.value:g}")
         return data
     fitted, validation_cells = hold_out(source, validation, rng, names)
     if limit is not None:
         validation_cells = observe(validation_cells, censored=censored)
-    return Data(fitted, validation_cells, seed, names[2], limit)
+    return Data(fitted, validation_cells, seed, value_name, limit)

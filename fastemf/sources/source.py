@@ -111,6 +111,8 @@ class Side(Readable):
     weights : array of the same dtype, empty if every weight is one
     mass : float64 array, summed weight of each group (its count without weights)
     censored : int8 array of the codes of `fastemf.censoring.limits`, empty if none is censored
+    half_widths : array of the same dtype, empty if no observation is an interval: the value of an
+        interval is its middle
     """
 
     indptr: Ints
@@ -119,6 +121,7 @@ class Side(Readable):
     weights: Array
     mass: Floats
     censored: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    half_widths: Array = field(default_factory=lambda: np.empty(0))
 
     @property
     def size(self) -> int:
@@ -240,7 +243,7 @@ def _hashes(block: Side, begins: Ints, n_threads: int) -> int:
     """
     total = 0
     for part in parts(block.size):
-        values, weights = block.values[part], block.weights[part]
+        values, weights, widths = block.values[part], block.weights[part], block.half_widths[part]
         position = int(begins[0]) + part.start
         found = np.arange(position, position + values.size, dtype=np.uint64)
         # Odd factors: nearby entries have different sums.
@@ -248,7 +251,7 @@ def _hashes(block: Side, begins: Ints, n_threads: int) -> int:
         found += block.indices[part].astype(np.uint64) * np.uint64(0xD6E8FEB86659FD93)
         mix_bits(found)
         codes = block.censored[part].view(np.uint8)
-        for numbers in filter(np.size, (values, weights, codes)):
+        for numbers in filter(np.size, (values, weights, codes, widths)):
             found ^= np.ascontiguousarray(numbers).view(f"u{numbers.itemsize}")
             mix_bits(found)
         total += int(np.sum(found))

@@ -159,6 +159,13 @@ def test_censored_smoke(capsys, monkeypatch):
     assert out.count("declared ") == 2 + 1  # without intercepts, with them; the worst run
 
 
+@pytest.mark.slow
+@pytest.mark.compiled
+def test_histograms_smoke(capsys):
+    assert main(["--histograms", "--smoke"]) == 0
+    assert capsys.readouterr().out.count("ratio ") == 4  # two kinds of buckets, two quantiles
+
+
 @pytest.mark.parametrize("name", [*FAMILIES, *FAMILIES_WITH_FEATURES])
 def test_families(name):
     make = {**FAMILIES, **FAMILIES_WITH_FEATURES}[name]

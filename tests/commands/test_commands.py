@@ -602,6 +602,68 @@ def test_an_evaluation_of_censored_values_equals_that_of_python(log, quiet):
     assert "censored values: imputed for loss" in page
 
 
+# --- histograms ----------------------------------------------------------------
+
+
+@pytest.fixture
+def buckets():
+    """Write cumulative histograms of the log, and return them as a table of intervals."""
+    bounds = [10.0, 25.0, 50.0, 100.0, 250.0, np.inf]
+    lines = [
+        (client, service, "+Inf" if np.isinf(le) else le, int((own <= le).sum()))
+        for client in np.unique(LOG["client"]) for service in np.unique(LOG["service"])
+        if (own := LOG["ms"][(LOG["client"] == client) & (LOG["service"] == service)]).size
+        for le in bounds
+    ]  # fmt: skip
+    with open("scrape.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("client", "service", "bound", "calls"), *lines])
+    return fastemf.histograms(
+        "scrape.csv", rows="client", cols="service", le="bound", counts="calls"
+    )
+
+
+HISTOGRAMS = ["--rows", "client", "--cols", "service", "--le", "bound", "--count", "calls"]
+
+
+@pytest.mark.compiled
+@pytest.mark.filterwarnings("ignore::fastemf.ConvergenceWarning")
+def test_histograms_are_fitted_as_in_python(buckets, quiet):
+    names = {"rows": "client", "cols": "service", "values": ("lower", "upper"), "weights": "count"}
+    data = ["scrape.csv", *HISTOGRAMS, *SMALL]
+    assert sum(buckets["count"].to_pylist()) == LOG["ms"].size
+    quiet("fit", *data, "--omega", "0.4", "-o", "fit.npz")
+    same_fit("fit.npz", fastemf.complete(buckets, 0.4, **names, **FITTED))
+    quiet("levels", *data, "--omegas", "0.4", "0.6", "-o", "levels.npz")
+    same_predictions("levels.npz", fastemf.complete_levels(buckets, (0.4, 0.6), **names, **FITTED))
+    quiet("quantiles", *data, "--at", "0.5", "0.7", "-o", "quantiles.npz")
+    same_predictions(
+        "quantiles.npz", fastemf.complete_quantiles(buckets, (0.5, 0.7), **names, **FITTED)
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (HISTOGRAMS[:-2], "histograms need --count: the names of their columns"),
+        (HISTOGRAMS[4:], "histograms need --rows, --cols: the names of their columns"),
+        ([*HISTOGRAMS, "--values", "calls"], "--values does not apply to histograms"),
+        ([*HISTOGRAMS, "--weights", "calls"], "--weights does not apply to histograms"),
+        ([*HISTOGRAMS, "--censored-above", "9"], "a censoring option does not apply"),
+    ],
+)
+def test_wrong_options_of_histograms(buckets, options, message, capsys):
+    assert main(["fit", "scrape.csv", *options, "-o", "x.npz"]) != 0
+    assert message in capsys.readouterr().err
+
+
+def test_a_damaged_histogram_names_file_and_bucket(buckets, capsys):
+    text = Path("scrape.csv").read_text().splitlines()
+    Path("scrape.csv").write_text("\n".join([text[0], *reversed(text[1:7])]))
+    assert main(["fit", "scrape.csv", *HISTOGRAMS, "-o", "x.npz"]) != 0
+    error = capsys.readouterr().err
+    assert "scrape.csv: the bounds of a histogram must increase from line to line" in error
+
+
 # --- formats of text tables ---------------------------------------------------
 
 

@@ -345,7 +345,7 @@ def test_corrupt_sparse_structures_are_refused(form, name, values, monkeypatch):
     def follow(*_):
         raise AssertionError("a corrupt structure reached the compiled loop")
 
-    monkeypatch.setattr("fastemf.sources.memory.launch", follow)
+    monkeypatch.setattr("fastemf.sources.grouping.launch", follow)
     with pytest.raises((ValueError, IndexError)):
         observe(R)
 

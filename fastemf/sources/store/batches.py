@@ -16,6 +16,7 @@ from fastemf.inputs.columns import Where, first_null, offers_arrow
 from fastemf.inputs.database import connect
 from fastemf.inputs.entries import check_lengths
 from fastemf.inputs.file_lists import is_source
+from fastemf.inputs.intervals import refuse_intervals
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.relations import Relation, open_table
 from fastemf.inputs.tables import arrow, is_table, numbers
@@ -92,6 +93,7 @@ def open_batches(
     is_chunked = isinstance(source, Iterator)
     chunks = source if is_chunked else iter([source])
     first = next(chunks, None)
+    refuse_intervals(first, names.values)
     chunks = chain([] if first is None else [first], chunks)
     if isinstance(first, tuple) or (is_chunked and first is None):
         what = "chunks of arrays" if is_chunked else "triplets"

@@ -25,7 +25,7 @@ from fastemf.inputs.label_arrays import from_arrays
 from fastemf.inputs.labels import Labels
 from fastemf.inputs.tables import arrow
 from fastemf.inputs.value_check import size_limits
-from fastemf.sources.memory import sum_weights
+from fastemf.sources.grouping import sum_weights
 from fastemf.sources.source import Readable, Side, Source
 from fastemf.sources.store.files import open_regular, read_into
 from fastemf.sources.store.folders import Hold

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fastemf.inputs.entries import PART
 from fastemf.kernels.threads import count_threads
-from fastemf.sources.memory import group
+from fastemf.sources.grouping import group
 from fastemf.sources.store.files import ArrayFile
 from fastemf.sources.store.manifest import SIDES, StoredArray, array_name, write_array
 from fastemf.sources.store.reading import Store, cuts_within
