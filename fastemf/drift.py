@@ -151,12 +151,12 @@ def _choose_half_life(observed: Observations, settings: Settings, *, by_scores: 
         mean = float(np.mean(found))
         if mean > (1 - NOTHING_ADDED) * np.mean(plain) and _is_gain(found, blocks):
             gains[half_life] = mean
+    if not gains:
+        return math.inf
+    unweighted = sum(np.mean(window.losses(math.inf, settings)) for window in before)
     for half_life in sorted(gains, key=lambda one: -gains[one]):
-        losses = [
-            float(np.mean(window.losses(math.inf, settings) - window.losses(half_life, settings)))
-            for window in before
-        ]
-        if gains[half_life] + sum(losses) > 0:
+        weighted = sum(np.mean(window.losses(half_life, settings)) for window in before)
+        if gains[half_life] + unweighted - weighted > 0:
             return half_life
     return math.inf
 
