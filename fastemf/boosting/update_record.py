@@ -83,7 +83,7 @@ class UpdateRecord:
         where = "with the earlier trees" if self.all_data else "of the new observations before that"
         for what, levels in (
             (where, self.coverage),
-            ("in cells that are new to them", self.unseen),
+            ("in cells that the earlier trees have not seen", self.unseen),
         ):
             if levels:
                 found = ", ".join(f"{one:.4f}" for one in levels)
