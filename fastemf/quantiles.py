@@ -143,8 +143,9 @@ def complete_quantiles(
         columns. Rows and columns are matched by label, or else by index. The fits start from those
         of the model, and ``reg="auto"`` keeps their ridges. The linear starts and the trees are
         kept if quantiles, side features and groups are the same, and if the coverage of the
-        quantiles has not moved: with fits that have not seen the cells, it must be within a fifth
-        of min(τ, 1 − τ) of the range from τ to the coverage of the same trees in the earlier data.
+        quantiles, with fits that have not seen the cells, has not moved: its confidence interval in
+        cells that the trees have not seen must come within a fifth of min(τ, 1 − τ) of τ, and in
+        all cells it must be as close to the range from τ to the coverage in the earlier data.
         Otherwise they are trained anew. `Quantiles.updated` states whether they were kept. If so,
         ``coverage`` is that of the earlier model, marked as not measured, because trees that have
         seen most of the data would look too good.

@@ -11,7 +11,7 @@ import numpy as np
 from fastemf.boosting.cell_features import CellFeatures
 from fastemf.boosting.forest import Forest, ForestPredictor
 from fastemf.boosting.start import LinearStart
-from fastemf.support.arrays import Floats, Indices
+from fastemf.support.arrays import Floats, Indices, Ints
 
 
 class Part(NamedTuple):
@@ -45,6 +45,8 @@ class Combination:
         For cells whose row or column is unknown or has no observations.
     low, high
         Range of the data.
+    trained
+        Hashes of cells that the trees were trained on, a sample of them if there are many.
     levels
         Coverage of the quantiles (or effective omegas of the levels) by starts and trees in the
         training data, from out-of-fold columns.
@@ -56,6 +58,7 @@ class Combination:
     cold: tuple[Part, ...]
     low: float
     high: float
+    trained: Ints
     levels: tuple[float, ...]
     shifts: GroupShifts | None = None
 

@@ -21,7 +21,7 @@ from fastemf.boosting.normal_scores import NormalScores
 from fastemf.boosting.objective import EXPECTILE, QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells, sample_cells
 from fastemf.boosting.training import lightgbm
-from fastemf.boosting.update_record import UpdateRecord, find_moved, measure_levels
+from fastemf.boosting.update_record import UpdateRecord, find_moved, find_unseen, measure_levels
 from fastemf.censoring.coverage import CensoredCells
 from fastemf.censoring.draws import impute_censored
 from fastemf.censoring.imputation import codes_as_values
@@ -200,9 +200,16 @@ class _LastSteps(NamedTuple):
         cells = cells.select(kept.observed.at)
         levels = measure_levels(cells, kept.observed.fitted, self.objectives)
         before = combination.levels
-        moved = find_moved(levels, before, self.objectives)
+        moved, unseen = find_moved(levels, before, self.objectives), levels[:0]
+        is_unseen = find_unseen(cells, combination.trained)
+        if is_unseen.any():
+            nominal = tuple(one.level for one in self.objectives)
+            some = cells.select(is_unseen)
+            unseen = measure_levels(some, kept.observed.fitted[is_unseen], self.objectives)
+            moved += find_moved(unseen, nominal, self.objectives, some.effective_size)
         record = replace(
-            record, trees_kept=not moved, coverage=levels, before=before, moved=moved
+            record, trees_kept=not moved, coverage=levels, before=before, unseen=unseen,
+            moved=tuple(sorted({*moved})),
         )  # fmt: skip
         return None if moved else kept, record
 

@@ -19,7 +19,7 @@ from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.boosting.start import LinearStart, fit_start
 from fastemf.boosting.training import TrainingTable, boost
-from fastemf.boosting.update_record import measure_levels
+from fastemf.boosting.update_record import measure_levels, sample_hashes
 from fastemf.features.schema import SideFeatures
 from fastemf.models.bilinear import MeanFit
 from fastemf.models.factorization import Factorization
@@ -100,12 +100,14 @@ def fit_combination(
         folds = np.unique(cells.folds[of_known.at])
         is_natural &= np.isin(cells.folds[of_cold.at], folds)
     observed = join(of_known, of_cold.select(is_natural))
-    levels, shifts = () if kept is None else kept.levels, None if kept is None else kept.shifts
-    if kept is None:
+    if kept is not None:
+        trained, levels, shifts = kept.trained, kept.levels, kept.shifts
+    else:
         evaluated, objectives = cells.select(observed.at), by_fold[0].objectives
         levels = measure_levels(evaluated, observed.fitted, objectives)
+        trained, shifts = sample_hashes(cells), None
     combination = Combination(
-        known_parts, cold_parts, fitter.low, fitter.high, levels, shifts
+        known_parts, cold_parts, fitter.low, fitter.high, trained, levels, shifts
     )  # fmt: skip
     return combination, observed, of_cold
 
@@ -134,7 +136,7 @@ class _Fitter:
         table = TrainingTable(
             columns, cells.values, cells.weights, cells.folds, categorical, self.n_threads
         )
-        some = np.flatnonzero(table.is_evaluated)
+        some = np.arange(at.size) if kept is not None else np.flatnonzero(table.is_evaluated)
         if kept is None:
             parts, predicted = self._train(table, cells)
         else:

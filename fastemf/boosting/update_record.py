@@ -11,11 +11,14 @@ from fastemf.boosting.coverage_report import wilson_interval
 from fastemf.boosting.objective import QUANTILE, Objective
 from fastemf.boosting.observed_cells import ObservedCells
 from fastemf.metrics import effective_omega
-from fastemf.support.arrays import Floats
+from fastemf.sources.cell_sample import hashes
+from fastemf.support.arrays import Floats, Ints, Mask
 
 # Coverage has moved if it is farther than this proportion of the rarer side (0.01 for p95, 0.002
 # for p99) from the range between the quantile and the coverage in the training data.
 TOLERANCE = 0.2
+MOST_HASHES = 100_000  # of cells that trees were trained on
+SALT = 0x2545F491  # added to the hash of a cell, so that the sample is independent of the folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ class UpdateRecord:
     before : tuple of floats
         The same of the earlier data, with which the trees were trained; the quantiles themselves
         for an update with new observations.
+    unseen : tuple of floats
+        Coverage in the cells that the earlier trees were not trained on, likewise. Empty if there
+        are none, and for an update with new observations.
     moved : tuple of floats
         The quantiles whose coverage has moved.
     """
@@ -54,6 +60,7 @@ class UpdateRecord:
     trees_kept: bool
     coverage: tuple[float, ...] = ()
     before: tuple[float, ...] = ()
+    unseen: tuple[float, ...] = ()
     moved: tuple[float, ...] = ()
 
     def __str__(self) -> str:
@@ -73,12 +80,14 @@ class UpdateRecord:
             + ("" if self.trees_kept else ", linear starts, trees"),
             f"kept: {', '.join(kept) or 'nothing'}",
         ]
-        if self.coverage:
-            found = ", ".join(f"{one:.4f}" for one in self.coverage)
-            where = (
-                "with the earlier trees" if self.all_data else "of the new observations before that"
-            )
-            lines.append(f"coverage {where}: {found}")
+        where = "with the earlier trees" if self.all_data else "of the new observations before that"
+        for what, levels in (
+            (where, self.coverage),
+            ("in cells that the earlier trees have not seen", self.unseen),
+        ):
+            if levels:
+                found = ", ".join(f"{one:.4f}" for one in levels)
+                lines.append(f"coverage {what}: {found}")
         if self.moved:
             moved = ", ".join(f"{one:g}" for one in self.moved)
             remedy = "" if self.all_data else "; a refit to all data trains the trees anew"
@@ -117,3 +126,20 @@ def find_moved(
         if not (low - slack <= most and least <= high + slack):
             moved.append(one.level)
     return tuple(moved)
+
+
+def sample_hashes(cells: ObservedCells) -> Ints:
+    """Return the hashes of the cells, in increasing order; a sample of them if there are many."""
+    found = np.unique(cells.hashes)
+    if found.size > MOST_HASHES:
+        order = hashes(found, np.int64(SALT))
+        found = found[order <= np.partition(order, MOST_HASHES - 1)[MOST_HASHES - 1]]
+    return found
+
+
+def find_unseen(cells: ObservedCells, trained: Ints) -> Mask:
+    """Mark the cells that trees were not trained on, given a sample of the hashes of those."""
+    unseen = ~np.isin(cells.hashes, trained)
+    if trained.size >= MOST_HASHES:
+        unseen &= hashes(cells.hashes, np.int64(SALT)) <= hashes(trained, np.int64(SALT)).max()
+    return np.asarray(unseen)

@@ -58,6 +58,7 @@ def write_boosted(
     features, combination = model.features, model.combination
     arrays: Arrays = dict(zip(HISTORY, features.history, strict=True))
     arrays |= dict(zip(MARKS, model.marks, strict=True))
+    arrays["trained"] = combination.trained.astype(np.uint32)
     arrays |= {"centres": features.centres, "kappas": features.kappas}
     arrays |= dict(zip(KNOTS, (model.normal.values, model.normal.scores), strict=True))
     for name, parts in zip(KINDS, (combination.known, combination.cold), strict=True):
@@ -117,6 +118,9 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
     first = fits[0][0]
     features = _unpack_features(header, arrays, first.shape, objective)
     shifts = _unpack_shifts(header, arrays, features, len(fits))
+    trained = arrays["trained"]
+    right = trained.dtype == np.uint32 and trained.ndim == 1
+    require(right, "trained must be hashes of cells, uint32")
     for name in KNOTS:
         check_numbers(name, arrays[name], max(arrays[KNOTS[0]].size, 1))
         require(bool((np.diff(arrays[name]) > 0).all()), f"{name} must be increasing")
@@ -129,7 +133,9 @@ def unpack_boosted(stored: StoredModel, objective: str) -> dict[str, Any]:
         "marks": _unpack_marks(arrays, first.shape),
         "normal": NormalScores(*(arrays[name] for name in KNOTS)),
         "features": features,
-        "combination": Combination(known, cold, low, high, tuple(reached), shifts),
+        "combination": Combination(
+            known, cold, low, high, trained.astype(np.int64), tuple(reached), shifts
+        ),
         "updated": _unpack_update(header["updated"]),
         **{name: unpack_report(kind, header, name) for name, kind in reports.items()},
     }
@@ -159,7 +165,7 @@ def _name(place: int, fold: int) -> str:
 def _check_names(header: dict[str, Any], arrays: Arrays) -> None:
     """Check that no array is missing or unknown."""
     count = len(header["levels"])
-    wanted = {*HISTORY, *MARKS, *KNOTS, "centres", "kappas"}
+    wanted = {*HISTORY, *MARKS, *KNOTS, "trained", "centres", "kappas"}
     wanted |= {"group_shifts"} & arrays.keys()
     wanted |= {f"{name}_{key}" for name, keys in FEATURES.items() for key in keys}
     wanted |= {f"{kind}_{key}" for kind in KINDS for key in STARTS}

@@ -224,5 +224,5 @@ def _record(
     ]  # fmt: skip
     return UpdateRecord(
         False, values.size, (updated[0], updated[1]), (grown[0].n_new, grown[1].n_new), True, True,
-        levels, before, moved,
+        levels, before, moved=moved,
     )  # fmt: skip

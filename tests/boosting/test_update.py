@@ -167,6 +167,22 @@ def test_trees_are_trained_anew_where_coverage_has_moved():
     assert "has moved" in str(found)
 
 
+def test_new_cells_are_those_that_the_trees_have_not_seen(monkeypatch):
+    """Their coverage is that of the new log lines in new cells, with fits without their fold."""
+    record = refitted().updated
+    assert len(record.unseen) == len(TAUS)
+    np.testing.assert_allclose(record.unseen, TAUS, atol=0.06)
+    same = complete_quantiles(OLD, TAUS, 2, init=day_one(), **NAMES)
+    assert same.updated.unseen == ()
+    monkeypatch.setattr("fastemf.boosting.update_record.MOST_HASHES", 700)  # of 1,500 cells
+    old = complete_quantiles(OLD, TAUS, 2, **NAMES)
+    assert old.combination.trained.size == 700
+    assert complete_quantiles(OLD, TAUS, 2, init=old, **NAMES).updated.unseen == ()
+    sampled = complete_quantiles(LOG, TAUS, 2, init=old, **NAMES)
+    assert sampled.updated.unseen != record.unseen
+    np.testing.assert_allclose(sampled.updated.unseen, TAUS, atol=0.08)
+
+
 def test_trees_are_trained_anew_for_other_quantiles_and_features():
     other = complete_quantiles(LOG, (0.5, 0.8), 2, init=day_one(), **NAMES)
     assert other.taus == (0.5, 0.8)

@@ -406,7 +406,8 @@ def test_wrong_groups_and_shifts_are_refused(bad):
 
 UPDATED = {
     "all_data": True, "observations": 9, "updated": [5, 5], "new": [1, 0], "ridges_kept": True,
-    "trees_kept": True, "coverage": [0.3, 0.7], "before": [0.3, 0.7], "moved": [],
+    "trees_kept": True, "coverage": [0.3, 0.7], "before": [0.3, 0.7], "unseen": [],
+    "moved": [],
 }  # fmt: skip
 
 
