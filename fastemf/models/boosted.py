@@ -51,7 +51,7 @@ class Boosted(Model):
     `Quantiles` and `BoostedLevels` describe the attributes.
     """
 
-    _known_remedy: ClassVar = "use update (or fastemf update), which takes both"
+    _known_remedy: ClassVar = "call update (in a shell, fastemf update), which takes both"
 
     fits: Fits
     labels: tuple[Labels | None, Labels | None]
