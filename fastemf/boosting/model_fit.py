@@ -29,9 +29,9 @@ from fastemf.support.arrays import Floats, Indices, Ints, Mask
 KNOWN, NEW_ROW, NEW_COL, BOTH_NEW = range(4)
 KINDS = ("known pairs", "new rows", "new columns", "new rows and columns")
 MOST_TRAINED = 250_000  # observations that train trees
-# Known cells that are presented as of each kind, at most, less `REAL` times the cells that are.
+# Cells that train each kind of cold start: known cells complete those that are of this kind. New
+# rows and columns with few observations, most of those in data, differ from those with many.
 MASKED = {NEW_ROW: 8_000, NEW_COL: 8_000, BOTH_NEW: 4_000}
-REAL = 5
 MOST_MASKED = 1.0  # proportion of the known cells
 WITHOUT_FEATURES = 0.25  # proportion of them without side features
 UNAVERAGED = 0.5  # part of the error of out-of-fold coverage that predictions share
@@ -258,7 +258,7 @@ def _draw_kinds(cells: ObservedCells, counts: Ints) -> Ints:
     first = 0.0
     for kind, most in MASKED.items():
         wanted = min(most, MOST_MASKED * cells.values.size * most / sum(MASKED.values()))
-        last = first + max(0.0, wanted - REAL * counts[kind]) / max(cells.values.size, 1)
+        last = first + max(0.0, wanted - counts[kind]) / max(cells.values.size, 1)
         kinds[(first <= drawn) & (drawn < last)] = kind
         first = last
     return kinds
