@@ -206,7 +206,8 @@ def _content(folder: Path) -> bytes:
     with reading(path):
         try:
             with open_regular(path) as file:
-                content = file.read(LONGEST + 1)
+                # As many bytes are allocated as are asked for.
+                content = file.read(min(LONGEST, os.fstat(file.fileno()).st_size) + 1)
         except (FileNotFoundError, NotADirectoryError):
             raise StoreError(
                 f"{folder} is not a store: it has no {MANIFEST}; build one with fastemf.store.build"
