@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Literal
 
 from fastemf.drift import Fitted, fit_over_time
@@ -34,7 +35,7 @@ def complete(
     values: str | tuple[str, str] | None = None,
     weights: Any = None,
     time: Any = None,
-    half_life: float | str | None = None,
+    half_life: float | str | timedelta | None = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",
@@ -105,8 +106,8 @@ def complete(
         latest tenth of the observations, of a second fit to the earlier ones, beside those in
         random folds.
     half_life
-        Half-life of the weights of the observations: a number in the unit of `time` (seconds for
-        dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
+        Half-life of the weights of the observations: a number in the unit of `time` or, for dates,
+        a `datetime.timedelta` or a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
         ``"2w"``. Weights are multiplied by ``2 ** (-age / half_life)``; the latest observation
         has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by five
         fits with a noise-adaptive ridge (or with the ridge given), and up to ten more if the

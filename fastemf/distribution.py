@@ -20,8 +20,8 @@ TAILS = ("exponential", "flat")
 class Distribution:
     """Distributions with given quantiles, such as the predictions of cells.
 
-    The quantile function is linear between the given quantiles. Beyond the last one it has an
-    exponential tail, whose density continues that of the last interval, or a flat one, which has
+    The quantile function is linear between the given quantiles. Beyond the last one it has the
+    tail of the exponential distribution through the last two quantiles, or a flat one, which has
     all its mass at the last quantile. Below the first one it is linear from `lowest`, or has a
     tail of the same kind as above. The farther a probability is from those given, the more it
     depends on these assumptions.
@@ -83,7 +83,7 @@ class Distribution:
         >>> from fastemf.distribution import Distribution
         >>> calls = Distribution((0.5, 0.9), [100.0, 300.0], lowest=0.0)
         >>> [round(float(calls.cdf(value)), 3) for value in (-1.0, 50.0, 200.0, 300.0, 400.0)]
-        [0.0, 0.25, 0.7, 0.9, 0.986]
+        [0.0, 0.25, 0.7, 0.9, 0.955]
         """
         y = np.asarray(value, np.float64)
         taus, x = self._knots
@@ -99,7 +99,7 @@ class Distribution:
             inside = taus[at] + part * (taus[at + 1] - taus[at])
             found = np.where(reaches(y, left), inside, found)
         found = np.where(reaches(y, x[..., -1]), np.where(high > 0, 1 - beyond, 1.0), found)
-        return np.asarray(np.where(np.isnan(x[..., 0]), np.nan, found))
+        return np.asarray(np.where(np.isnan(x[..., 0]) | np.isnan(y), np.nan, found))
 
     def above(self, value: ArrayLike) -> Floats:
         """Return the probability of a value larger than this: 1 − `cdf`.
@@ -121,7 +121,7 @@ class Distribution:
         >>> from fastemf.distribution import Distribution
         >>> calls = Distribution((0.5, 0.9), [100.0, 300.0], lowest=0.0)
         >>> [round(float(calls.quantile(tau)), 1) for tau in (0.25, 0.7, 0.99)]
-        [50.0, 200.0, 415.1]
+        [50.0, 200.0, 586.1]
         """
         (p,) = check_quantiles(tau)
         taus, x = self._knots
@@ -201,8 +201,8 @@ class Distribution:
     def _scales(self) -> tuple[Array, Array]:
         """Scales of the tails on both sides; 0 for flat ones."""
         p, x = np.array(self.taus), self.quantiles
-        widths = np.diff(x, axis=-1) / np.diff(p)
-        low, high = p[0] * widths[..., 0], (1 - p[-1]) * widths[..., -1]
+        low = (x[..., 1] - x[..., 0]) / np.log(p[1] / p[0])
+        high = (x[..., -1] - x[..., -2]) / np.log((1 - p[-2]) / (1 - p[-1]))
         if self.tails == "flat":
             low, high = np.zeros_like(low), np.zeros_like(high)
         return np.zeros_like(low) if self.lowest is not None else low, high

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -55,7 +56,7 @@ def complete_levels(
     values: str | tuple[str, str] | None = None,
     weights: Any = None,
     time: Any = None,
-    half_life: float | str | None = None,
+    half_life: float | str | timedelta | None = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,
     reg: Any = "auto",

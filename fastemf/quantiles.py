@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Literal
 
 from fastemf.boosting.combination import Combination
@@ -44,7 +45,7 @@ def complete_quantiles(
     values: str | tuple[str, str] | None = None,
     weights: Any = None,
     time: Any = None,
-    half_life: float | str | None = None,
+    half_life: float | str | timedelta | None = None,
     censored: Any = None,
     shape: tuple[int, int] | None = None,
     features: Any = None,
@@ -218,6 +219,7 @@ def complete_quantiles(
     >>> time = list(range(R.nnz))
     >>> fastemf.complete_quantiles(R, (0.5, 0.9), k=2, time=time).drift.differs
     False
+
     A start from an earlier model:
 
     >>> again = fastemf.complete_quantiles(R, (0.5, 0.9), k=2, row_features=ages, init=quantiles)

@@ -49,11 +49,15 @@ def test_the_quantile_function_inverts_the_cdf(name):
     assert (np.diff(found.cdf(np.linspace(-3, 20, 200))) >= 0).all()
 
 
-def test_exponential_tails_continue_the_density():
-    found = CASES["exponential tails"]
-    for x in (1.0, 5.0):
-        left, right = ((found.cdf(x + d) - found.cdf(x)) / d for d in (-1e-6, 1e-6))
-        assert left == pytest.approx(right, rel=1e-4)
+def test_exponential_tails_go_through_two_quantiles():
+    """The quantiles of an exponential distribution, and of its mirror image, determine it."""
+    taus, x = np.array([0.6, 0.9]), -3 * np.log([0.4, 0.1])
+    right, left = Distribution(tuple(taus), x), Distribution(tuple(1 - taus[::-1]), -x[::-1])
+    for value in (x[1], 10.0, 50.0):
+        assert right.above(value) == pytest.approx(np.exp(-value / 3), rel=1e-6)
+        assert left.cdf(-value) == pytest.approx(np.exp(-value / 3), rel=1e-12)
+    assert right.quantile(0.999) == pytest.approx(-3 * np.log(0.001))
+    assert np.isnan(right.above(np.nan))
 
 
 def test_distributions_of_cells_equal_single_ones():

@@ -16,6 +16,7 @@ COMPLETE = inspect.signature(fastemf.complete).parameters
 IN_MEMORY = "cells are held out by a mask, so the data must be in memory"
 MANY_FITS = "would have to hold many fits"
 ENTRIES = "needs entries in rows and columns, which a general map does not have"
+OTHER_TYPES = ("weights", "values")  # those of further sources, and intervals
 # Parameters of `complete` that another task lacks, or has with another default, and why.
 EXCEPTIONS = {
     fastemf.complete_levels: {"omega": "several levels: omegas"},
@@ -54,7 +55,7 @@ def test_all_tasks_share_the_parameters_of_complete(task):
     for name in shared:
         if name not in ("R", "omega", "k", "reg"):
             assert theirs[name].kind == COMPLETE[name].kind
-            assert theirs[name].annotation == COMPLETE[name].annotation or name == "weights"
+            assert theirs[name].annotation == COMPLETE[name].annotation or name in OTHER_TYPES
 
 
 @pytest.mark.parametrize("task", [fastemf.complete, *EXCEPTIONS], ids=lambda task: task.__name__)

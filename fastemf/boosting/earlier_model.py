@@ -16,9 +16,12 @@ from fastemf.solver.settings import Settings
 from fastemf.sources.cell_sample import FOLDS, Marks
 from fastemf.sources.source import Source
 from fastemf.support.arrays import Ints
+from fastemf.support.warn import warn
 
 if TYPE_CHECKING:
     from fastemf.models.boosted import Boosted
+
+MOST_ABSENT = 0.1  # proportion of its rows, or columns, that data may lack without a warning
 
 Side = tuple[FeatureTable, FeatureTable, FeatureSchema]
 
@@ -74,6 +77,13 @@ def align_model(model: Boosted, source: Source, settings: Settings) -> EarlierMo
         theirs, ours = match_items(model.axes, axis, labels[axis], source.shape)
         positions = np.full(size, -1)
         positions[ours] = theirs
+        absent = model.shape[axis] - np.size(theirs)
+        if absent > MOST_ABSENT * model.shape[axis]:
+            warn(
+                f"{absent} of {model.shape[axis]} {('rows', 'columns')[axis]} of init have no "
+                "observations in R, and the new model does not know them: R should be all data, "
+                "old and new (update takes only the new)"
+            )
         found.append(positions)
     levels = []
     for level in model.fits:

@@ -43,6 +43,8 @@ from fastemf.support.progress import show_bars
 from fastemf.support.terminal import escape_control
 from fastemf.support.warn import ConvergenceWarning, warn
 
+UNEQUAL = 1.5  # ratio of pairs to the effective number of cells that an error explains
+
 SideTables = tuple[FeatureTable, FeatureTable, FeatureSchema]
 
 
@@ -245,10 +247,17 @@ def _check_enough(cells: ObservedCells, objectives: tuple[Objective, ...]) -> No
                 if least < 0.5
                 else "there are too few cells for any quantile"
             )
+            pairs, more = np.unique(cells.hashes).size, ""
+            if pairs > UNEQUAL * cells.effective_size:
+                more = (
+                    f". The {pairs} pairs count as {cells.effective_size:.0f} because some have "
+                    "many more observations than others; weights of one per pair and number of "
+                    "observations make them count alike"
+                )
             raise ValueError(
                 f"taus must have at least {FEWEST_BEYOND} cells on the rarer side of each quantile,"
                 f" got {one.level!r} with {beyond:.1f} of {cells.effective_size:.0f} cells; "
-                f"{possible}"
+                f"{possible}{more}"
             )
 
 

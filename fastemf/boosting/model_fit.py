@@ -134,8 +134,9 @@ class _Fitter:
         first = len(self.means[0]) + 1
         categorical = [first + one for one in self.by_fold[0].categorical]
         table = TrainingTable(
-            columns, cells.values, cells.weights, cells.folds, categorical, self.n_threads
-        )
+            columns, cells.values, cells.weights, cells.folds, categorical, self.n_threads,
+            cells.effective_sizes(),
+        )  # fmt: skip
         some = np.arange(at.size) if kept is not None else np.flatnonzero(table.is_evaluated)
         if kept is None:
             parts, predicted = self._train(table, cells)

@@ -57,6 +57,11 @@ class ObservedCells:
         mass = np.bincount(of_cell, self.weights).astype(np.float64)
         return float(mass.sum() ** 2 / np.sum(mass**2))
 
+    def effective_sizes(self) -> Floats:
+        """Return the effective number of cells in each fold."""
+        parts = (self.select(self.folds == fold) for fold in range(FOLDS))
+        return np.array([part.effective_size if part.values.size else 0.0 for part in parts])
+
     def select(self, mask: Mask | Ints) -> ObservedCells:
         """Return the observations that a mask or positions select."""
         weights = None if self.weights is None else self.weights[mask]

@@ -21,7 +21,7 @@ MOST_TREES = 400
 LEARNING_RATE = 0.05  # of extreme levels; twice that in the middle, which needs the most trees
 STEP = 10  # trees between evaluations
 PATIENCE = 6  # evaluations without a smaller loss
-EVALUATED = 15_000  # observations that determine the number of trees, if there are as many
+EVALUATED = 15_000  # cells that determine the number of trees, if there are as many
 WORTH_THREADS = 50_000  # observations from which several threads are faster
 FEWEST = 50  # observations of a leaf
 FEWEST_BEYOND = 5  # observations of a leaf that are expected on the rarer side of its quantile
@@ -48,16 +48,18 @@ class TrainingTable:
         Indices of columns that are categories.
     n_threads
         Threads of LightGBM, which do not change the trees.
+    sizes
+        Effective number of cells in each fold.
     """
 
     def __init__(
         self, columns: Floats, values: Floats, weights: Floats | None, folds: Ints,
-        categorical: list[int], n_threads: int,
+        categorical: list[int], n_threads: int, sizes: Floats,
     ) -> None:  # fmt: skip
         self.columns, self.values, self.weights, self.folds = columns, values, weights, folds
         n_threads = n_threads if values.size >= WORTH_THREADS else 1
         self.settings = SETTINGS | {"num_threads": n_threads}
-        self.evaluated = _list_evaluated(folds)
+        self.evaluated = _list_evaluated(folds, sizes)
         self._categorical = categorical
 
     @cached_property
@@ -177,8 +179,8 @@ def _choose_count(boosters: list[_Booster]) -> int:
             advance(STEP)
 
 
-def _list_evaluated(folds: Ints) -> list[int]:
-    """List as many folds as are needed to evaluate enough observations."""
+def _list_evaluated(folds: Ints, sizes: Floats) -> list[int]:
+    """List as many folds as are needed to evaluate enough cells."""
     counts = np.bincount(folds, minlength=FOLDS)
-    enough = int(np.searchsorted(np.cumsum(counts), EVALUATED)) + 1
+    enough = int(np.searchsorted(np.cumsum(sizes), EVALUATED)) + 1
     return [fold for fold in range(min(enough, FOLDS)) if 0 < counts[fold] < folds.size]

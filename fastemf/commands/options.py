@@ -161,8 +161,8 @@ def add_time(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--half-life", metavar="AGE", type=parse_number,
-        help="age at which the weight of an observation is halved: a number in the unit of --time "
-        "(seconds for dates), for dates also 7d, 12h, 30min, 45s or 2w; auto chooses it",
+        help="age at which the weight of an observation is halved: a number in the unit of --time, "
+        "or for dates 7d, 12h, 30min, 45s or 2w; auto chooses it",
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ It is read like a side feature: numbers in any unit, or dates, in seconds since 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,6 +123,9 @@ def check_half_life(half_life: Any, time: Any) -> None:
                 'half_life must be a number, "auto" or a duration such as "7d", "12h", "30min", '
                 f'"45s" or "2w", got {half_life!r}'
             )
+    elif isinstance(half_life, timedelta):
+        if not half_life > timedelta(0):
+            raise ValueError(f"half_life must be positive, got {half_life}")
     elif check_number(half_life, "half_life") == 0:
         raise ValueError("half_life must be positive, got 0")
 
@@ -130,13 +134,13 @@ def parse_half_life(half_life: Any, times: Times) -> float:
     """Return a half-life, which is not "auto", in the unit of the times; infinity for None."""
     if half_life is None:
         return np.inf
+    if isinstance(half_life, str | timedelta) != times.is_date:
+        rule = 'a duration such as "7d" if' if times.is_date else "a number unless"
+        raise ValueError(f"half_life must be {rule} time has dates, got {half_life!r}")
+    if isinstance(half_life, timedelta):
+        return half_life.total_seconds()
     if not isinstance(half_life, str):
         return float(half_life)
-    if not times.is_date:
-        raise ValueError(
-            "half_life must be a number, in the unit of time, unless time has dates; got "
-            f"{half_life!r}"
-        )
     found = DURATION.fullmatch(half_life)
     assert found is not None  # checked by check_half_life
     return float(found[1]) * SECONDS[found[2]]

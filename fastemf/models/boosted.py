@@ -35,6 +35,7 @@ from fastemf.models.reading import GivenFeatures, read_cells
 from fastemf.models.similarity import mean_distances
 from fastemf.sources.cell_sample import Marks, draw_marks
 from fastemf.sources.memory import Observations
+from fastemf.sources.suspicious_values import warn_of_new_values
 from fastemf.support.arrays import Array, Floats, Indices, Ints
 from fastemf.support.memory import check_memory
 from fastemf.support.progress import track
@@ -228,6 +229,7 @@ class Boosted(Model):
             features=self._ask_features(features), censored=self._find_censored(R_new, censored),
         )  # fmt: skip
         items = (row_features, col_features)
+        warn_of_new_values(given.values, self.combination.low, self.combination.high)
         with UniqueWarnings(leave_out=ConvergenceWarning):
             parts = update_boosted(self, given, items, count_threads(n_jobs))
         updated: Self = self._changed(**parts)

@@ -219,8 +219,8 @@ class Quantiles(Boosted):
         rows, cols, unseen, unknown, features, row_features, col_features
             As in `predict`.
         tails
-            ``"exponential"``: beyond the last quantile the density decreases exponentially, from
-            that of the last interval; ``"flat"``: values do not exceed the last quantile.
+            ``"exponential"``: beyond the last quantile, the tail of the exponential distribution
+            through the last two quantiles; ``"flat"``: values do not exceed the last quantile.
 
         Returns
         -------

@@ -44,7 +44,9 @@ CODE_OTHERS = {RIGHT: 20, LEFT: 5}  # distinct values other than the code, at le
 # Limits and zeros
 DISTINCT = 100  # fewer distinct values are ratings or counts, which repeat everywhere
 PROPORTION, FEWEST = 0.01, 20  # of the sample that equal the extreme value
-PROMINENCE = 5  # times the count of any value between the extremes, or that of the neighbourhood
+PROMINENCE = 5  # times the count of the neighbourhood, or of any of the `NEAREST` values
+MODE = 3  # times the count of any value between the extremes
+NEAREST = 20
 BAND = 5e-4  # width of what is beside a limit, relative to its distance from the median
 STRAY = 0.01  # proportion of what is beside a limit that may be unrelated to it
 STEPS = 10  # typical steps between zero and the smallest positive value; counts have fewer
@@ -94,6 +96,23 @@ def warn_of_suspicious_values(source: Source, limit: CensoringLimit | None) -> N
         for side in (RIGHT, LEFT):
             findings += _find_limit(values, counts, side, limit)
         findings += _find_zeros(values, counts, scan.smallest)
+    if findings:
+        warn("; also, ".join(findings))
+
+
+def warn_of_new_values(values: Array, low: float, high: float) -> None:
+    """Warn if values for an update are unlike all values from `low` to `high`, of the fit."""
+    far = np.count_nonzero(np.abs(values) > FACTOR * max(abs(low), abs(high)))
+    negative = np.count_nonzero(values < 0) if low >= 0 else 0
+    findings = [
+        f"{count:,} of {values.size:,} values are {what}: if these are errors, codes for missing "
+        f"values or in another unit, {REMOVE}"
+        for count, what in (
+            (far, f"over {FACTOR} times as large as any in the fit, where the largest is {high:g}"),
+            (negative, "negative, and none was in the fit"),
+        )
+        if count
+    ]
     if findings:
         warn("; also, ".join(findings))
 
@@ -225,7 +244,9 @@ def _find_limit(values: Array, counts: Ints, side: int, limit: CensoringLimit | 
             f"{pile:.1%} of the values lie just {beside} the censoring limit {declared:g}, from "
             f"{found:g}: if they are censored too, {remedy}"
         ]
-    if pile * total <= max(FEWEST, PROPORTION * total, PROMINENCE * c[1:low].max(initial=0)):
+    others, nearest = c[1:low], c[max(1, low - NEAREST) : low]
+    least = MODE * others.max(initial=0), PROMINENCE * nearest.max(initial=0)
+    if pile * total <= max(FEWEST, PROPORTION * total, *least):
         return []
     more = "" if low == v.size - 1 else f", or lie just {beside} it, from {found:g}"
     return [

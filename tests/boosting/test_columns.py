@@ -77,7 +77,7 @@ def test_trees_find_a_step_and_stop_at_noise(objective):
     noise = rng.standard_normal(1000)
 
     def predict(values):
-        table = TrainingTable(columns, values, None, folds, [], 1)
+        table = TrainingTable(columns, values, None, folds, [], 1, np.bincount(folds, minlength=5))
         return boost(table, np.zeros(1000), objective).predicted
 
     for step, low, high in ((0, 0.98, 1), (10, 0, 0.4)):

@@ -238,6 +238,12 @@ def test_impossible_starts_are_refused():
 # --- new observations only --------------------------------------------------------------------
 
 
+def test_a_refit_without_the_old_data_gives_a_warning():
+    few = LOG[LOG[NAMES["rows"]].isin(LOG[NAMES["rows"]].unique()[:20])]
+    with pytest.warns(UserWarning, match="rows of init have no observations in R"):
+        complete_quantiles(few, TAUS, 2, init=day_one(), **NAMES)
+
+
 def test_an_update_takes_known_and_new_rows_and_columns():
     old, new = day_one(), updated()
     assert new.shape == (M, N)

@@ -1,5 +1,7 @@
 """Times of observations: every input gives them in the order of the observations by row."""
 
+from datetime import timedelta
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -153,8 +155,13 @@ def test_refused_sources(tmp_path):
 def test_durations(text, seconds):
     check_half_life(text, "day")
     assert parse_half_life(text, Times(S, is_date=True, name="day")) == seconds
-    with refuses(ValueError, "half_life must be a number", text):
+    assert parse_half_life(timedelta(seconds=seconds), Times(S, is_date=True, name="")) == seconds
+    with refuses(ValueError, "half_life must be a number unless time has dates", text):
         parse_half_life(text, Times(S, is_date=False, name="hour"))
+    with refuses(ValueError, 'half_life must be a duration such as "7d" if time has dates', "30"):
+        parse_half_life(30, Times(S, is_date=True, name="day"))
+    with refuses(ValueError, "half_life must be positive", "0:00:00"):
+        check_half_life(timedelta(0), "day")
 
 
 def test_half_lives_that_are_not_durations():

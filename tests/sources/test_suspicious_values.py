@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import fastemf
 from fastemf.cli import main
 from fastemf.inputs.table_files import write_table
+from fastemf.sources.suspicious_values import warn_of_new_values
 
 CELLS = (80, 70)  # all are observed
 
@@ -183,3 +184,26 @@ def test_real_data_cause_no_warning(data_folder):
         trips = [one[one > 0] for one in file["rtt_ms"]]
     for values in (watched, times[kept], *trips):
         assert messages(values) == []
+
+
+def test_a_limit_among_integers_stands_out_from_its_neighbourhood():
+    values = np.round(np.random.default_rng(0).lognormal(4.4, 0.4, 5600))
+    [message] = messages(values.clip(max=150))  # 6 %, where the most frequent value has 1.6 %
+    assert "of the values equal the largest, 150: if this is a censoring limit" in message
+    assert not messages(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([5.0, 2e4, 3e4], "2 of 3 values are over 100 times as large as any in the fit"),
+        ([5.0, -1.0], "1 of 2 values are negative, and none was in the fit"),
+    ],
+)
+def test_values_of_an_update_are_compared_with_those_of_the_fit(values, words):
+    with pytest.warns(UserWarning, match=words):
+        warn_of_new_values(np.array(values), 0.5, 100.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_new_values(np.array([5.0, 0.1, 9000.0]), 0.5, 100.0)
+        warn_of_new_values(np.array([-5.0]), -1.0, 100.0)

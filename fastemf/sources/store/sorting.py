@@ -151,7 +151,7 @@ def _scatter(
 def _read_bucket(
     plan: SortPlan, axis: int, first: int, last: int, buckets: ArrayFile, new: slice,
     n_threads: int,
-) -> Iterator[Records]:  # fmt: skip
+) -> Iterator[Records | dict[str, NDArray[Any]]]:  # fmt: skip
     """Yield the entries of some rows, sorted by row; those of a single row in pieces."""
     length = plan.piece if last == first + 1 else WHOLE
     known = _read_known(plan, axis, first, last, length)
@@ -162,11 +162,25 @@ def _read_bucket(
     side, found = SIDES[axis], np.empty(0, plan.spill.record)
     for records in new_ones:
         keys = records[side] - records[side].dtype.type(first)
+        if plan.before is None and not plan.spill.positioned:
+            yield _group(records, keys, axis, last - first, n_threads)
+            return
         found = records.take(_order(keys, last - first, n_threads)[0])
     for records in known:
         places = np.searchsorted(records[side], found[side], side="right")
         found = np.insert(records, places, found)
     yield found
+
+
+def _group(
+    records: Records, keys: NDArray[Any], axis: int, n: int, n_threads: int
+) -> dict[str, NDArray[Any]]:
+    """Return the fields of records without positions, sorted by their keys."""
+    names = records.dtype.names or ()
+    others, values = (np.ascontiguousarray(records[name]) for name in (SIDES[1 - axis], "values"))
+    weights = np.ascontiguousarray(records["weights"]) if "weights" in names else values[:0]
+    side = group(keys, others, None, values, weights, n, n_threads)
+    return {SIDES[1 - axis]: side.indices, "values": side.values, "weights": side.weights}
 
 
 def _read_known(plan: SortPlan, axis: int, first: int, last: int, length: int) -> Iterator[Records]:
