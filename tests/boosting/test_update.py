@@ -65,8 +65,13 @@ def mean_loss(model, log):
 
 
 def same_trees(one, other):
+    """Compare linear starts and trees; there may be no trees."""
     parts = [
-        [part.forest.values for part in (*model.combination.known, *model.combination.cold)]
+        [
+            array
+            for part in (*model.combination.known, *model.combination.cold)
+            for array in (part.start.coefficients, part.forest.values)
+        ]
         for model in (one, other)
     ]
     return all(map(np.array_equal, *parts))
