@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from datetime import timedelta
 from typing import Any
 
 from fastemf.commands import options
@@ -77,7 +78,9 @@ def _refit(args: argparse.Namespace, model: Any) -> Any:
     }  # fmt: skip
     drift = model.drift
     if drift is not None and drift.time:
-        half_life = None if math.isinf(drift.half_life) else drift.half_life
+        half_life: Any = None if math.isinf(drift.half_life) else drift.half_life
+        if drift.is_date and half_life is not None:
+            half_life = timedelta(seconds=half_life)
         settings |= {"time": drift.time, "half_life": half_life}
     if _is_boosted(model):
         settings |= data | _features(args, model) | {"init": model}

@@ -117,7 +117,7 @@ def test_missing_pairs_are_predicted_as_in_python(path, run):
 
 
 def test_missing_pairs_of_a_matrix(run):
-    R = sp.random_array((9, 7), density=0.5, rng=0, data_sampler=lambda size: np.ones(size))
+    R = sp.coo_array((np.random.default_rng(0).random((9, 7)) < 0.5).astype(float))
     scipy.io.mmwrite("R.mtx", R)
     fit = fastemf.complete(R, 0.5, 1, reg=0.1, intercepts=True)
     fit.save("matrix.npz")
