@@ -72,6 +72,7 @@ def test_distributions_of_cells_equal_single_ones():
         assert every.quantile(0.97)[at] == one.quantile(0.97)
 
 
+@pytest.mark.compiled  # as scoringrules is
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]])
 def test_the_crps_of_many_quantiles_equals_scoringrules(weights):
     rules = pytest.importorskip("scoringrules")
@@ -103,6 +104,7 @@ def test_bounds_hold_for_any_distribution_with_the_quantiles(parts, y, tails):
     assert lower - 1e-12 <= other.crps(y) + tail <= upper + 1e-12
 
 
+@pytest.mark.compiled
 def test_interval_scores_equal_scoringrules():
     rules = pytest.importorskip("scoringrules")
     rng = np.random.default_rng(1)
