@@ -15,8 +15,6 @@ import fastemf
 from fastemf import complete, complete_levels, complete_quantiles
 from fastemf.drift import BLOCKS, _is_gain, _time_blocks
 
-pytestmark = pytest.mark.compiled
-
 M, N, SIZE = 40, 25, 3000
 FAST = {"reg": 0.3, "tol": 1e-3, "n_jobs": 1}
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
@@ -85,11 +83,13 @@ def columns():
     )
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["level", "levels", *WITH_TREES])
 def test_times_alone_do_not_change_the_model(kind):
     np.testing.assert_array_equal(predictions(timed(kind)), predictions(KINDS[kind](DATA)))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_report_is_of_a_fit_to_the_earlier_part(kind):
     report = timed(kind).drift
@@ -106,6 +106,7 @@ def test_the_report_is_of_a_fit_to_the_earlier_part(kind):
             assert (own.coverage, own.loss) == pytest.approx(expected)
 
 
+@pytest.mark.compiled
 def test_random_folds_of_quantiles_are_out_of_fold():
     before = of_quantiles(part(~LATEST), **SHAPE)
     for own, wanted in zip(timed("quantiles").drift.folds, before.coverage, strict=True):
@@ -113,6 +114,7 @@ def test_random_folds_of_quantiles_are_out_of_fold():
         assert (own.cells, own.loss) == (wanted.cells, pytest.approx(wanted.pinball))
 
 
+@pytest.mark.compiled
 def test_random_folds_of_a_level_are_validation_cells():
     settings = {"intercepts": True, "tol": 1e-3}
     fit = complete(DATA, 0.3, 2, time=TIMES, **settings)
@@ -138,10 +140,12 @@ def test_a_half_life_is_a_weight(kind):
     assert fit.weighted
 
 
+@pytest.mark.compiled
 def test_weights_by_age_are_not_weights_of_the_data():
     assert not of_level(DATA, time=TIMES, half_life=5).weighted
 
 
+@pytest.mark.compiled
 def test_dates_and_durations():
     table = columns()
     dates = pd.Timestamp("2024-02-29") + pd.to_timedelta(TIMES, unit="D")
@@ -156,6 +160,7 @@ def test_dates_and_durations():
     assert "day from 2" in str(one)
 
 
+@pytest.mark.compiled
 def test_drift_is_found():
     i, j, values, t = log(factor=2.0)
     drifting = complete_quantiles((i, j, values), (0.5, 0.9), 1, time=t, **FAST)
@@ -167,6 +172,7 @@ def test_drift_is_found():
     assert "the data drift" not in str(timed("quantiles"))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["level", WITH_TREES[0]])
 def test_auto_weighs_by_age_only_if_the_data_drift(kind):
     i, j, values, t = log(factor=2.0)
@@ -186,6 +192,7 @@ def test_auto_weighs_by_age_only_if_the_data_drift(kind):
     np.testing.assert_array_equal(predictions(steady), predictions(timed(kind)))
 
 
+@pytest.mark.compiled
 def test_auto_does_not_trust_a_single_time():
     """One latest day may be unlike the days that follow it."""
     i, j, values, t = log(factor=2.0)
@@ -193,6 +200,7 @@ def test_auto_does_not_trust_a_single_time():
     assert of_level((i, j, values), time=days, half_life="auto").drift.half_life == np.inf
 
 
+@pytest.mark.compiled
 def test_auto_is_not_misled_by_a_daily_cycle():
     """The latest tenth of a log of three days is one phase of the cycle, which the next is not."""
     cycle = VALUES * np.exp(np.sin(2 * np.pi * TIMES / 10))
@@ -203,6 +211,7 @@ def test_auto_is_not_misled_by_a_daily_cycle():
         assert cyclic().drift.half_life < 30
 
 
+@pytest.mark.compiled
 def test_blocks_of_time():
     times = np.random.default_rng(0).permutation(np.arange(80.0))
     blocks = _time_blocks(times)
@@ -213,6 +222,7 @@ def test_blocks_of_time():
     assert not _is_gain(gains - 0.9, np.arange(30) // 10)  # in two of three blocks
 
 
+@pytest.mark.compiled
 def test_new_rows_are_left_out():
     early = (TIMES < START) | (I > 0)  # row 0 has only latest observations
     fit = of_level(part(early | LATEST), time=TIMES[early | LATEST])
@@ -225,6 +235,7 @@ def test_new_rows_are_left_out():
     assert "no row and column has both earlier and latest observations" in str(other)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
 def test_reports_are_saved(kind, tmp_path):
     model = timed(kind)
@@ -237,6 +248,7 @@ def test_reports_are_saved(kind, tmp_path):
         assert line.split(" (")[0].strip() in model._repr_html_()
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["level", "quantiles"])
 def test_the_page_shows_the_report(kind):
     page = fastemf.report(timed(kind), part(LATEST))
@@ -245,6 +257,7 @@ def test_the_page_shows_the_report(kind):
     assert "Held-out cells" not in fastemf.report(of_level(DATA), part(LATEST))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", KINDS)
 def test_folded_in_models_have_no_report(kind):
     new = (np.zeros(5, int), np.arange(5), VALUES[:5])
@@ -252,6 +265,7 @@ def test_folded_in_models_have_no_report(kind):
     assert timed(kind).extend(new).drift is None
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("kind", ["level", "quantiles"])
 def test_damaged_reports_are_refused(kind, tmp_path):
     timed(kind).save(tmp_path / "model.npz")
@@ -266,6 +280,7 @@ def test_damaged_reports_are_refused(kind, tmp_path):
             fastemf.load(tmp_path / "damaged.npz")
 
 
+@pytest.mark.compiled
 def test_the_second_fit_is_silent(tmp_path):
     """It calls no callback, writes no checkpoint, and repeats no warning."""
     records, plain = [], []
@@ -278,6 +293,7 @@ def test_the_second_fit_is_silent(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["state.npz"]
 
 
+@pytest.mark.compiled
 def test_a_generator_gives_the_same_fit_with_times():
     fits = [
         complete(
@@ -288,6 +304,7 @@ def test_a_generator_gives_the_same_fit_with_times():
     np.testing.assert_array_equal(fits[0].X, fits[1].X)
 
 
+@pytest.mark.compiled
 def test_censored_values():
     limit = float(np.quantile(VALUES, 0.95))
     values = np.minimum(VALUES, limit)
@@ -301,6 +318,7 @@ def test_censored_values():
 # --- validation cells of quantiles ---------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_validation_entries_are_not_fitted():
     validated = of_quantiles(part(~LATEST), validation=part(LATEST), **SHAPE)
     plain = of_quantiles(part(~LATEST), **SHAPE)
@@ -315,6 +333,7 @@ def test_validation_entries_are_not_fitted():
     assert "of the validation cells" in str(validated)
 
 
+@pytest.mark.compiled
 def test_a_proportion_for_validation(tmp_path):
     log = columns().assign(hour=TIMES % 24)
     given = {"features": ["hour"], "time": "day", **NAMES}
@@ -326,6 +345,7 @@ def test_a_proportion_for_validation(tmp_path):
     assert model.extend(columns()[:5].assign(client="new")).validation is None
 
 
+@pytest.mark.compiled
 def test_validation_entries_have_labels_and_features():
     log = columns().assign(hour=VALUES)  # a feature that gives the value away
     train, rest = log[~LATEST], log[LATEST]
@@ -335,6 +355,7 @@ def test_validation_entries_have_labels_and_features():
         assert (model.validation.held_out[0].loss == pytest.approx(score.pinball)) == same
 
 
+@pytest.mark.compiled
 def test_refused_settings(tmp_path):
     with refuses(ValueError, "half_life must be given with time"):
         of_quantiles(DATA, half_life=3)

@@ -15,8 +15,6 @@ from fastemf import complete_levels, complete_quantiles
 from fastemf.metrics import pinball_loss
 from fastemf.sources.cell_sample import FOLDS
 
-pytestmark = pytest.mark.compiled
-
 TAUS = (0.5, 0.9)
 NAMES = {"rows": "client", "cols": "service", "values": "ms"}
 M, N = 60, 40
@@ -84,6 +82,7 @@ def marks_of(model, labels, axis):
 # --- all data -------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 def test_a_refit_keeps_ridges_trees_and_folds():
     old, new = day_one(), refitted()
     assert same_trees(old, new)
@@ -104,6 +103,7 @@ def test_a_refit_keeps_ridges_trees_and_folds():
     assert "kept: ridges, linear starts, trees" in str(new)
 
 
+@pytest.mark.compiled
 def test_a_refit_is_about_as_good_as_a_new_fit():
     held_out = make_log(density=1.0)  # its cells have other noise
     scratch = complete_quantiles(LOG, TAUS, 2, **NAMES)
@@ -123,6 +123,7 @@ def day_one_of_all():
     return WithUnknown()
 
 
+@pytest.mark.compiled
 def test_a_refit_to_the_same_data_changes_little():
     again = complete_quantiles(OLD, TAUS, 2, init=day_one(), **NAMES)
     assert again.updated.trees_kept
@@ -131,6 +132,7 @@ def test_a_refit_to_the_same_data_changes_little():
     np.testing.assert_allclose(again.updated.coverage, again.updated.before, atol=0.01)
 
 
+@pytest.mark.compiled
 def test_the_order_of_rows_and_columns_does_not_matter():
     known = LOG[~IS_NEW]
     forwards, backwards = (
@@ -141,6 +143,7 @@ def test_the_order_of_rows_and_columns_does_not_matter():
     assert np.quantile(moved, 0.99) < 1e-9  # rounding may change the branch of a tree
 
 
+@pytest.mark.compiled
 def test_a_store_is_refitted_as_a_table(tmp_path):
     fastemf.store.build(OLD, tmp_path / "log.store", **NAMES)
     store = fastemf.store.append(tmp_path / "log.store", LATER)
@@ -150,6 +153,7 @@ def test_a_store_is_refitted_as_a_table(tmp_path):
     np.testing.assert_array_equal(*map(predict, found))
 
 
+@pytest.mark.compiled
 def test_a_refit_can_be_resumed(tmp_path):
     path = tmp_path / "state.npz"
     complete_quantiles(OLD, TAUS, 2, checkpoint=path, **NAMES)
@@ -161,6 +165,7 @@ def test_a_refit_can_be_resumed(tmp_path):
         np.testing.assert_array_equal(predict(found), predict(refitted()))
 
 
+@pytest.mark.compiled
 def test_trees_are_trained_anew_where_coverage_has_moved():
     slow = LATER.assign(ms=5 * LATER.ms)
     found = complete_quantiles(pd.concat([OLD, slow]), TAUS, 2, init=day_one(), **NAMES)
@@ -172,6 +177,7 @@ def test_trees_are_trained_anew_where_coverage_has_moved():
     assert "has moved" in str(found)
 
 
+@pytest.mark.compiled
 def test_new_cells_are_those_that_the_trees_have_not_seen(monkeypatch):
     """Their coverage is that of the new log lines in new cells, with fits without their fold."""
     record = refitted().updated
@@ -188,6 +194,7 @@ def test_new_cells_are_those_that_the_trees_have_not_seen(monkeypatch):
     np.testing.assert_allclose(sampled.updated.unseen, TAUS, atol=0.08)
 
 
+@pytest.mark.compiled
 def test_trees_are_trained_anew_for_other_quantiles_and_features():
     other = complete_quantiles(LOG, (0.5, 0.8), 2, init=day_one(), **NAMES)
     assert other.taus == (0.5, 0.8)
@@ -199,12 +206,14 @@ def test_trees_are_trained_anew_for_other_quantiles_and_features():
     assert more.features.names == ((), ("size",), ())
 
 
+@pytest.mark.compiled
 def test_a_given_ridge_replaces_the_old_ones():
     found = complete_quantiles(LOG, TAUS, 2, init=day_one(), reg=0.25, **NAMES)
     assert {fit.reg for level in found.fits for fit in level} == {0.25}
     assert not found.updated.ridges_kept
 
 
+@pytest.mark.compiled
 def test_categories_keep_their_codes():
     kinds = pd.DataFrame({"service": np.arange(N) * 10, "kind": np.array(list("bdd")[:3] * 14)[:N]})
     old = complete_quantiles(OLD, TAUS, 2, col_features=kinds, **NAMES)
@@ -215,6 +224,7 @@ def test_categories_keep_their_codes():
     np.testing.assert_array_equal(new.features.cols.values[at, 0], [0, 1, np.nan])
 
 
+@pytest.mark.compiled
 def test_boosted_levels_start_from_earlier_ones():
     old = complete_levels(OLD, (0.2, 0.8), 2, boost=True, **NAMES)
     new = complete_levels(LOG, (0.2, 0.8), 2, boost=True, init=old, **NAMES)
@@ -226,6 +236,7 @@ def test_boosted_levels_start_from_earlier_ones():
     assert not more.updated.all_data
 
 
+@pytest.mark.compiled
 def test_impossible_starts_are_refused():
     with refuses(ValueError, "init has rank 2, k is 3"):
         complete_quantiles(LOG, TAUS, 3, init=day_one(), **NAMES)
@@ -268,6 +279,7 @@ def test_an_update_takes_known_and_new_rows_and_columns():
     assert np.isfinite(predict(new)).all()
 
 
+@pytest.mark.compiled
 def test_an_update_improves_predictions():
     held_out = make_log(density=1.0)
     before, after = (mean_loss(model, held_out) for model in (day_one_of_all(), updated()))
@@ -276,6 +288,7 @@ def test_an_update_improves_predictions():
     assert after - refit < 0.6 * (before - refit)
 
 
+@pytest.mark.compiled
 def test_an_update_follows_a_shift_of_a_row():
     lines = OLD[OLD.client == "c5"].assign(ms=lambda log: 3 * log.ms)
     first, later = lines[::2], lines[1::2]
@@ -285,6 +298,7 @@ def test_an_update_follows_a_shift_of_a_row():
     assert mean_loss(twice, later) < mean_loss(new, later)
 
 
+@pytest.mark.compiled
 def test_observations_drawn_from_the_model_hardly_change_it():
     rng = np.random.default_rng(3)
     drawn = OLD.assign(ms=OLD.ms.to_numpy() * np.exp(0.01 * rng.standard_normal(len(OLD))))
@@ -293,18 +307,21 @@ def test_observations_drawn_from_the_model_hardly_change_it():
     assert abs(np.mean(new / old) - 1) < 0.02
 
 
+@pytest.mark.compiled
 def test_the_order_of_new_observations_does_not_matter():
     shuffled = day_one().update(LATER.sample(frac=1, random_state=0))
     assert shuffled.row_labels == updated().row_labels
     np.testing.assert_allclose(predict(shuffled), predict(updated()), rtol=1e-6)
 
 
+@pytest.mark.compiled
 def test_a_weight_of_two_equals_a_repeated_observation():
     twice = day_one().update(pd.concat([LATER, LATER]))
     heavy = day_one().update(LATER.assign(w=2.0), weights="w")
     np.testing.assert_allclose(predict(heavy), predict(twice), rtol=1e-6)
 
 
+@pytest.mark.compiled
 def test_updates_have_the_same_bits_for_any_threads_and_from_a_file(tmp_path):
     day_one().save(tmp_path / "q.npz")
     updated().save(tmp_path / "q2.npz")
@@ -320,6 +337,7 @@ def test_updates_have_the_same_bits_for_any_threads_and_from_a_file(tmp_path):
     np.testing.assert_array_equal(predict(refit), predict(refitted()))
 
 
+@pytest.mark.compiled
 def test_an_updated_model_can_be_refitted_and_extended():
     found = complete_quantiles(LOG, TAUS, 2, init=updated(), **NAMES)
     assert found.shape == (M, N)
@@ -335,6 +353,7 @@ def test_an_updated_model_can_be_refitted_and_extended():
         updated().extend(LATER[LATER.client == "c3"])
 
 
+@pytest.mark.compiled
 def test_models_without_labels_grow_to_the_largest_index():
     R = fastemf.datasets.make_skewed(40, 30, rank=1, density=0.8, random_state=0).R.tocoo()
     (i, j), v = R.coords, R.data
@@ -348,6 +367,7 @@ def test_models_without_labels_grow_to_the_largest_index():
         complete_quantiles((i[first], j[first], v[first]), TAUS, 1, init=refit)
 
 
+@pytest.mark.compiled
 def test_features_of_new_items_are_those_given():
     sizes = {"service": np.arange(N) * 10, "size": np.arange(N) % 7.0}
     old = complete_quantiles(OLD, TAUS, 2, col_features=sizes, **NAMES)
@@ -356,6 +376,7 @@ def test_features_of_new_items_are_those_given():
     np.testing.assert_array_equal(absent.features.cols.values[-1], [np.nan])
 
 
+@pytest.mark.compiled
 def test_histories_of_a_sample_count_new_observations_in_proportion(monkeypatch):
     monkeypatch.setattr("fastemf.boosting.observed_cells.MAX_SAMPLE", 800)
     old = complete_quantiles(OLD, TAUS, 2, **NAMES)
@@ -366,6 +387,7 @@ def test_histories_of_a_sample_count_new_observations_in_proportion(monkeypatch)
         assert counted == pytest.approx(len(LATER) * (1 - 1 / FOLDS) * 800 / 1500)
 
 
+@pytest.mark.compiled
 def test_censored_observations_are_imputed():
     limit = float(LOG.ms.quantile(0.9))
     recorded = LOG.assign(ms=LOG.ms.clip(upper=limit))
@@ -378,6 +400,7 @@ def test_censored_observations_are_imputed():
     assert predict(new, at)[:, 0].mean() > predict(exact, at)[:, 0].mean()
 
 
+@pytest.mark.compiled
 def test_no_observations_are_refused():
     with refuses(ValueError, "R must hold at least one observation"):
         day_one().update(LATER[:0])

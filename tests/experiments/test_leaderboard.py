@@ -86,7 +86,6 @@ def test_malformed_lists(tmp_path, text, words):
         load_wsdream_places(tmp_path)
 
 
-@pytest.mark.compiled
 def test_the_command_writes_tables_and_figures(data, tmp_path, monkeypatch, capsys):
     write_places(tmp_path, 60, 50)
     defaults = leaderboard.run.__kwdefaults__ | {"densities": (0.1, 0.3)}

@@ -11,8 +11,6 @@ from scenes import R
 import fastemf
 from fastemf.models.prior_update import NewCells, _update_known, update_factors
 
-pytestmark = pytest.mark.compiled
-
 SHAPE = R.shape
 MASSES = tuple((~np.isnan(R)).sum(axis=axis).astype(float) for axis in (1, 0))
 FIT = fastemf.complete(R, 0.3, 2, reg=0.05, intercepts=True)
