@@ -109,8 +109,8 @@ def complete_quantiles(
         latest tenth of the observations, of a second fit to the earlier ones, beside those in
         random folds.
     half_life
-        Half-life of the weights of the observations: a number in the unit of `time` (seconds for
-        dates) or, for dates, a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
+        Half-life of the weights of the observations: a number in the unit of `time` or, for dates,
+        a `datetime.timedelta` or a duration such as ``"7d"``, ``"12h"``, ``"30min"``, ``"45s"`` or
         ``"2w"``. Weights are multiplied by ``2 ** (-age / half_life)``; the latest observation
         has the age 0. ``"auto"`` chooses the half-life on the latest tenth, or none, by five
         fits of the normal scores, and up to ten more if the data drift.

@@ -41,7 +41,7 @@ class EarlierModel(NamedTuple):
 
     @property
     def counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Numbers of rows and columns that the model knows, and of new ones."""
+        """Numbers of known and of new rows and columns."""
         rows, cols = (int(np.count_nonzero(at >= 0)) for at in self.positions)
         return (rows, cols), (self.positions[0].size - rows, self.positions[1].size - cols)
 

@@ -26,7 +26,7 @@ SMOOTHING = 2.5  # standard deviation, in bins
 TAIL = 0.001  # proportion of the interval ends beyond the bins, on each side, before a margin
 MARGIN = 0.15  # on each side, relative to the range of the others
 GROUPS, FEWEST = 8, 500  # groups of fitted values at most, and observations in each at least
-NEGLIGIBLE = 1e-9  # probability of an interval about which the distribution says nothing
+NEGLIGIBLE = 1e-9  # probability of an interval for which values are uniform instead
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,8 +117,7 @@ def check_half_life(half_life: Any, time: Any) -> None:
     if time is None:
         raise ValueError(f"half_life must be given with time, got {half_life!r}")
     if isinstance(half_life, str):
-        found = DURATION.fullmatch(half_life)
-        if half_life != "auto" and (found is None or float(found[1]) == 0):
+        if half_life != "auto" and not _parse_duration(half_life) > 0:
             raise ValueError(
                 'half_life must be a number, "auto" or a duration such as "7d", "12h", "30min", '
                 f'"45s" or "2w", got {half_life!r}'
@@ -141,6 +140,10 @@ def parse_half_life(half_life: Any, times: Times) -> float:
         return half_life.total_seconds()
     if not isinstance(half_life, str):
         return float(half_life)
-    found = DURATION.fullmatch(half_life)
-    assert found is not None  # checked by check_half_life
-    return float(found[1]) * SECONDS[found[2]]
+    return _parse_duration(half_life)
+
+
+def _parse_duration(text: str) -> float:
+    """Return a duration in seconds; NaN for other text."""
+    found = DURATION.fullmatch(text)
+    return float(found[1]) * SECONDS[found[2]] if found else float("nan")
